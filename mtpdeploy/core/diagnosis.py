@@ -1,0 +1,259 @@
+"""
+Why a server failed: causes, the signatures that prove them, and the verdict.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Stage(StrEnum):
+    """
+    The named stages of a start, in the order in which a log passes them.
+
+    The draft's stages stand between WEIGHTS_LOADED and POOLS_READY from SGLang 0.5.14, and after
+    GRAPHS_CAPTURED before it (sglang-facts, launch timeline), so order is never compared by number.
+    """
+
+    LAUNCHED = "launched"
+    ARGUMENTS = "arguments resolved"
+    WEIGHTS_BEGUN = "loading weights"
+    WEIGHTS_LOADED = "weights loaded"
+    DRAFT_BEGUN = "loading draft weights"
+    DRAFT_LOADED = "draft weights loaded"
+    STATE_ALLOCATED = "state cache allocated"
+    KV_ALLOCATED = "kv cache allocated"
+    POOLS_READY = "memory pools ready"
+    GRAPHS_BEGUN = "capturing graphs"
+    GRAPHS_CAPTURED = "graphs captured"
+    SIZED = "sized"
+    LISTENING = "listening"
+    READY = "ready"
+
+
+class Cause(StrEnum):
+    """
+    Why a server failed. A closed list; what each calls for is in the engine's causes.
+    """
+
+    OOM_KV_POOL = "memory left after the weights is too small for the pools"
+    OOM_STATE_POOL = "memory is too small for the recurrent state of even one request"
+    OOM_WEIGHTS = "out of GPU memory while loading weights"
+    OOM_DRAFT_WEIGHTS = "out of GPU memory while loading the draft weights"
+    OOM_POOLS = "out of GPU memory while allocating the pools"
+    OOM_GRAPHS = "out of GPU memory while capturing CUDA graphs"
+    OOM_SERVING = "out of GPU memory while serving"
+    HOST_MEMORY = "not enough host memory for the hierarchical cache"
+    HOST_POOL_TOO_SMALL = "the hierarchical cache's host pool is smaller than the device pool"
+    HOST_OOM_KILLED = "killed from outside, most likely out of host memory"
+    HICACHE_UNSUPPORTED = "the hierarchical cache does not support this hybrid model"
+    HICACHE_NEEDS_RADIX = "the hierarchical cache needs the radix cache"
+    STRATEGY_NEEDS_EXTRA_BUFFER = "MTP with the radix cache needs the extra_buffer strategy"
+    STRATEGY_NEEDS_RADIX = "the extra_buffer strategy needs the radix cache"
+    STRATEGY_NEEDS_NO_OVERLAP = "the no_buffer strategy does not work with the overlap scheduler"
+    LAZY_WITHOUT_MTP = "extra_buffer_lazy does not work with MTP in this version"
+    TRACK_INTERVAL = "mamba_track_interval does not fit the page size or the draft tokens"
+    SPEC_TOPK = "this version's speculation works with speculative_eagle_topk 1 only"
+    SPEC_INCOMPLETE = "the speculative flags were given only in part"
+    ATTENTION_BACKEND = "the attention backend does not work on this GPU"
+    KERNEL_MISMATCH = "kernel packages do not match this SGLang version"
+    KERNEL_MISSING = "a GPU kernel is missing for this card"
+    TOOLCHAIN_MISSING = "a compiler or CUDA toolkit is missing on the box"
+    DRIVER_TOO_OLD = "the NVIDIA driver is too old or does not match"
+    NO_GPU = "SGLang sees no GPU"
+    GPU_COUNT = "more GPUs were asked for than there are"
+    MODEL_NOT_FOUND = "the model is neither a folder on the box nor a hub name"
+    MODEL_ACCESS = "the hub refuses access to the model"
+    MODEL_OFFLINE = "the hub cannot be reached"
+    MODEL_INCOMPLETE = "the model's weight files are missing or damaged"
+    MODEL_UNSUPPORTED = "this SGLang version does not know the model's architecture"
+    REMOTE_CODE = "the model needs trust_remote_code"
+    CONTEXT_TOO_LONG = "context_length is longer than the model's"
+    BAD_ARGUMENT = "SGLang refuses an argument"
+    PORT_TAKEN = "the HTTP port is taken"
+    INTERNAL_PORT_TAKEN = "a port SGLang uses inside is taken"
+    DISK_FULL = "no space left on a disk"
+    WARMUP_FAILED = "the warm-up request failed"
+    WATCHDOG = "the scheduler's watchdog ended a hanging forward"
+    CUDA_FAULT = "a GPU kernel crashed"
+    CUDNN_TOO_OLD = "cuDNN is too old for this PyTorch"
+    NCCL_FAILED = "NCCL, through which GPUs and processes talk, failed"
+    SCHEDULER_DIED = "a scheduler process died without an exception"
+    DETOKENIZER_DIED = "the detokenizer process died"
+    SCHEDULER_EXCEPTION = "an exception in the scheduler that has no name here"
+    PYTHON_EXCEPTION = "an exception before the scheduler started that has no name here"
+    STALLED = "nothing moved for longer than this stage may take"
+    VANISHED = "killed from outside without a line in the log"
+    BOX_RESTARTED = "the box was restarted"
+    STOPPED = "stopped by somebody"
+    DEAF = "the process lives, but no request is answered"
+    UNKNOWN = "not known"
+
+
+class Next(StrEnum):
+    """
+    What a cause calls for.
+    """
+
+    CLIMB = "climb"
+    REPEAT = "repeat"
+    STOP = "stop"
+
+
+class Signature(Struct, frozen=True):
+    """
+    A pattern that means a cause, with a real example and where it was seen.
+
+    `pattern` is searched (re.search) in one line. It counts only while the last stage reached is in
+    `stages` (empty: any). `weight` orders findings: the highest wins, then the earliest; 10 for a
+    root cause, 5 for a general exception, 1 for what merely accompanies a death. `fatal` says that
+    no waiting can mend what the line tells.
+    """
+
+    cause: Cause
+    pattern: str
+    example: str
+    seen_in: str
+    source: str
+    stages: tuple[Stage, ...] = ()
+    weight: int = 10
+    fatal: bool = True
+
+
+class Finding(Struct, frozen=True):
+    """
+    A signature that matched: the cause, and the line that proves it.
+
+    `line` counts from 1 in the attempt's log; `figures` are numbers read from the text
+    (`mem_fraction_static`, `asked_mib`, `free_mib`…).
+    """
+
+    cause: Cause
+    line: int
+    text: str
+    stage: Stage
+    weight: int = 10
+    fatal: bool = True
+    rank: str = ""
+    figures: dict[str, float] = {}
+
+
+class Milestone(Struct, frozen=True):
+    """
+    A stage that a log line proves, with the numbers SGLang prints there.
+    """
+
+    stage: Stage
+    line: int
+    text: str
+    figures: dict[str, float] = {}
+
+
+class End(StrEnum):
+    """
+    How an attempt ended.
+    """
+
+    READY = "ready"
+    EXITED = "exited"
+    VANISHED = "vanished"
+    STALLED = "stalled"
+    DOOMED = "ended by mtpdeploy after a failure that no waiting can mend"
+    DEAF = "alive but deaf"
+    LOST = "lost"
+    STOPPED = "stopped"
+
+
+class Evidence(Struct, frozen=True):
+    """
+    What a verdict is made from.
+
+    `findings` in the order of the log; `tail` the last lines, with their numbers; `exit_status` as a
+    shell shows it (137 for SIGKILL); `signal_sent` the signal that we sent ourselves, if any;
+    `after` what the box said after the death (`oom_kill`, `box_restarted`, …), name to text.
+    """
+
+    end: End
+    stage: Stage
+    findings: tuple[Finding, ...] = ()
+    tail: tuple[tuple[int, str], ...] = ()
+    exit_status: int | None = None
+    after: dict[str, str] = {}
+
+
+class Verdict(Struct, frozen=True):
+    """
+    A cause, the line that proves it, and what it calls for.
+
+    `proof` is empty only where nothing was printed at all; `because` then says what the verdict rests
+    on (exit status, box restarted, …). `remedy` is one or two sentences a person can act on.
+    """
+
+    cause: Cause
+    next: Next
+    proof: str = ""
+    line: int | None = None
+    rank: str = ""
+    because: str = ""
+    remedy: str = ""
+    figures: dict[str, float] = {}
+
+
+class Knowledge(Struct, frozen=True):
+    """
+    What an engine knows of one cause: what it calls for, and what to tell the user.
+    """
+
+    next: Next
+    remedy: str
+
+
+def diagnose(evidence: Evidence, knowledge: dict[Cause, Knowledge]) -> Verdict:
+    """
+    Name the cause of an ended attempt; pure.
+
+    The finding of highest weight wins and among equals the earliest, so that a root cause beats the
+    echoes printed after it. Without a finding the exit and the facts gathered afterwards speak;
+    what is not known is called unknown. A finding of weight 1 merely accompanies a death: what the
+    kernel says of it (memory ran out, box restarted) goes before.
+    """
+    best = max(evidence.findings, key=lambda f: (f.weight, -f.line), default=None)
+    explained = bool(evidence.after.keys() & {"box_restarted", "oom_kill"})
+    if best is not None and (best.weight > 1 or (evidence.exit_status is not None and not explained)):
+        known = knowledge[best.cause]
+        return Verdict(
+            cause=best.cause,
+            next=known.next,
+            proof=best.text,
+            line=best.line,
+            rank=best.rank,
+            remedy=known.remedy,
+            figures=best.figures,
+        )
+    cause, because = _without_finding(evidence)
+    known = knowledge[cause]
+    last_line, last = evidence.tail[-1] if evidence.tail else (None, "")
+    return Verdict(
+        cause=cause, next=known.next, proof=last, line=last_line, because=because, remedy=known.remedy
+    )
+
+
+def _without_finding(evidence: Evidence) -> tuple[Cause, str]:
+    after = evidence.after
+    if "box_restarted" in after:
+        return Cause.BOX_RESTARTED, after["box_restarted"]
+    if "oom_kill" in after:
+        return Cause.HOST_OOM_KILLED, after["oom_kill"]
+    match evidence.end:
+        case End.STALLED:
+            return Cause.STALLED, f"no sign of progress at stage `{evidence.stage}`"
+        case End.DEAF:
+            return Cause.DEAF, after.get("deaf", "the checks got no answer")
+        case End.STOPPED:
+            return Cause.STOPPED, after.get("stopped", "a stop was ordered")
+        case End.VANISHED:
+            return Cause.VANISHED, "the process is gone and left no exit record"
+        case _ if evidence.exit_status in (137, -9):
+            return Cause.VANISHED, f"exit status {evidence.exit_status} and nothing in the log that explains it"
+        case _:
+            return Cause.UNKNOWN, f"exit status {evidence.exit_status}"

@@ -1,0 +1,117 @@
+"""
+A run: the directory of one attempt on one box, its files, and what they say.
+"""
+
+import shlex
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from mtpdeploy.core.machine import RunRecord
+from mtpdeploy.core.server import ServerSpec
+
+ATTEMPT_FILE = "attempt.json"
+"""Written before the launch: which ascent, which attempt, which server; enough to go on from."""
+
+SCRIPT_FILE = "launch.sh"
+"""The rendered script; runs by hand too."""
+
+SUPERVISOR_FILE = "supervise.py"
+"""The small program that runs the server, reaps its family and records the exit."""
+
+PROCESS_FILE = "proc"
+"""First act of the script: who it is."""
+
+EXIT_FILE = "exit"
+"""Last act of the supervisor: how the server ended."""
+
+OUTCOME_FILE = "outcome.json"
+"""What mtpdeploy concluded; written by the client when it knew."""
+
+SECRETS_FILE = "env"
+"""Beside `runs/`: `NAME=value` lines of secrets, mode 0600, written by the user; scripts only read it."""
+
+RUN_MARKER = "MTPDEPLOY_RUN"
+"""Environment variable that every process of a run inherits: the run's name."""
+
+UNSAFE = str.maketrans({c: "-" for c in "/\\ \t\n:*?\"'$`&;|<>(){}[]!#~"})
+
+
+class RunState(StrEnum):
+    """
+    What the files of a run say about it.
+    """
+
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+    VANISHED = "vanished"
+
+
+def run_name(started: datetime, server: str, attempt: int) -> str:
+    """
+    The directory name of an attempt: UTC stamp, server and attempt number, sortable by time.
+    """
+    return f"{stamp(started)}-{server.translate(UNSAFE)}-{attempt}"
+
+
+def log_name(started: datetime, attempt: int) -> str:
+    """
+    The log's own name: a UTC stamp and the attempt number, so that no two attempts share one.
+    """
+    return f"{stamp(started)}-attempt-{attempt}.log"
+
+
+def stamp(moment: datetime) -> str:
+    """
+    A moment as `20261201-093012Z`.
+    """
+    return moment.astimezone(UTC).strftime("%Y%m%d-%H%M%SZ")
+
+
+def shell_path(path: str) -> str:
+    """
+    A path on the box as one word of sh; a leading `~/` means the home directory of whoever runs it.
+    """
+    if path.startswith("~/"):
+        return '"$HOME"/' + shlex.quote(path[2:])
+    return '"$HOME"' if path == "~" else shlex.quote(path)
+
+
+def run_state(run: RunRecord) -> RunState:
+    """
+    Decide a run's state from its files, as house rule: derived, never remembered.
+
+    An exit record wins over a process that still looks alive (the supervisor writes it last). A
+    recorded process that is gone without one was killed from outside, or the box was restarted.
+    """
+    if run.exit_status is not None:
+        return RunState.EXITED
+    if run.process is None:
+        return RunState.STARTING
+    return RunState.RUNNING if run.alive else RunState.VANISHED
+
+
+class AttemptRecord(Struct, frozen=True):
+    """
+    The content of attempt.json: everything another client needs to go on with the ascent.
+
+    `asked` is the server as the user asked for it and `server` the one of this attempt; `before`
+    holds the earlier attempts' outcomes as JSON documents (decoded by `core.outcome`). `options` are
+    those of the command that started the ascent (`max_attempts`, `keep_others`, …).
+    """
+
+    ascent: str
+    attempt: int
+    run: str
+    log: str
+    started_at: float
+    asked: ServerSpec
+    server: ServerSpec
+    rung: str | None
+    sglang_version: str
+    before: tuple[dict[str, Any], ...] = ()
+    options: dict[str, Any] = {}
+    client: str = ""

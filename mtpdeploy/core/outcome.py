@@ -1,0 +1,100 @@
+"""
+How attempts ended, and the whole climb.
+"""
+
+from msgspec import Struct
+
+from mtpdeploy.core.diagnosis import Cause, End, Stage, Verdict
+from mtpdeploy.core.server import ServerSpec, changes
+
+
+class Check(Struct, frozen=True):
+    """
+    One question to a ready server, and its answer. `passed` None: could not be asked.
+    """
+
+    name: str
+    passed: bool | None
+    detail: str
+    figures: dict[str, float] = {}
+
+
+class Report(Struct, frozen=True):
+    """
+    The answers of a ready server.
+
+    `mtp_proven` is True when real requests show more than one token accepted a step; None where the
+    server was not asked to speculate.
+    """
+
+    checks: tuple[Check, ...]
+    mtp_proven: bool | None
+    accept_length: float | None = None
+    figures: dict[str, float] = {}
+
+    @property
+    def answers(self) -> bool:
+        """
+        Whether every check but the proof of speculation passed.
+        """
+        return all(check.passed is not False for check in self.checks if check.name != "speculates")
+
+
+class Outcome(Struct, frozen=True):
+    """
+    How one attempt ended. `rung` is the concession it added, None for the first or a repeat.
+    """
+
+    attempt: int
+    run: str
+    server: ServerSpec
+    end: End
+    stage: Stage
+    started_at: float
+    seconds: float
+    rung: str | None = None
+    reason: str = ""
+    verdict: Verdict | None = None
+    exit_status: int | None = None
+    report: Report | None = None
+    log: str = ""
+    figures: dict[str, float] = {}
+
+
+class Ascent(Struct, frozen=True):
+    """
+    All outcomes of one `up`, in order.
+
+    `asked` is the server as the user wanted it; `stopped_because` says why no further attempt was
+    made, empty where the last one is ready.
+    """
+
+    id: str
+    host: str
+    asked: ServerSpec
+    outcomes: tuple[Outcome, ...] = ()
+    stopped_because: str = ""
+    already_running: bool = False
+
+    @property
+    def ready(self) -> Outcome | None:
+        """
+        The outcome that serves, or None.
+        """
+        last = self.outcomes[-1] if self.outcomes else None
+        return last if last and last.end is End.READY else None
+
+    @property
+    def conceded(self) -> tuple[str, ...]:
+        """
+        What the last attempt gives up against what was asked, one text a change.
+        """
+        if not self.outcomes:
+            return ()
+        return tuple(str(c) for c in changes(self.asked, self.outcomes[-1].server))
+
+    def tried(self, cause: Cause) -> tuple[Outcome, ...]:
+        """
+        The outcomes that ended with this cause.
+        """
+        return tuple(o for o in self.outcomes if o.verdict and o.verdict.cause is cause)
