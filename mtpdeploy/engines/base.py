@@ -1,0 +1,70 @@
+"""
+What the rest of the program asks of an engine: the knowledge of one server program.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from msgspec import Struct
+
+from mtpdeploy.core.diagnosis import Cause, End, Evidence, Finding, Knowledge, Milestone, Stage
+from mtpdeploy.core.ladder import Ladder, Rung
+from mtpdeploy.core.server import ServerSpec
+
+
+class Command(Struct, frozen=True):
+    """
+    How a server is started: lines of words, and the variables it needs.
+
+    The first line is the program (`python -m sglang.launch_server`), then one flag with its values a
+    line, so that a diff of two attempts shows exactly the concession. `notes` are things the user
+    should know about the translation (a flag spelled as this version spells it, a variable left out).
+    """
+
+    argv: tuple[tuple[str, ...], ...]
+    env: dict[str, str]
+    notes: tuple[str, ...] = ()
+
+
+class LogReading(Protocol):
+    """
+    A fold over the lines of one log, in constant memory.
+    """
+
+    stage: Stage
+    figures: dict[str, float]
+    progress: str
+
+    def feed(self, number: int, text: str) -> list[Milestone]:
+        """
+        Take one complete line (without its newline) and tell the stages it proves.
+        """
+
+    @property
+    def fatal(self) -> Finding | None:
+        """
+        The first finding that no waiting can mend, or None.
+        """
+
+    def evidence(self, end: End, exit_status: int | None, after: Mapping[str, str]) -> Evidence:
+        """
+        Everything read so far, closed with how the attempt ended.
+        """
+
+
+class Engine(Struct, frozen=True):
+    """
+    One server program: its flags, milestones, failures and rungs.
+
+    `command(server, python, version)` builds the command for the version on the box and raises
+    ConfigError for a flag that this version does not know. `patience` is how many seconds a stage may
+    pass without any sign of progress.
+    """
+
+    name: str
+    command: Callable[[ServerSpec, str, str], Command]
+    reading: Callable[[], LogReading]
+    knowledge: dict[Cause, Knowledge]
+    rungs: dict[str, Rung]
+    ladders: dict[str, Ladder]
+    patience: dict[Stage, float]

@@ -1,0 +1,266 @@
+"""
+What each cause calls for, and what a person can do about it.
+
+CLIMB: another configuration may help. REPEAT: it may pass by itself, so the same again (where a rung
+answers it, that rung first). STOP: only the user can help. Source of the directions: sglang-facts,
+section 3, column "retry with other config helps".
+"""
+
+from mtpdeploy.core.diagnosis import Cause, Knowledge, Next
+
+KNOWLEDGE: dict[Cause, Knowledge] = {
+    Cause.OOM_KV_POOL: Knowledge(
+        Next.CLIMB,
+        "Ask for fewer running requests (with MTP each reserves recurrent state before the pools are "
+        "sized), or "
+        "raise mem_fraction_static. If that is not enough, use a quantised model or more GPUs (tp_size).",
+    ),
+    Cause.OOM_STATE_POOL: Knowledge(
+        Next.CLIMB,
+        'Raise mem_fraction_static, halve the state with mamba_ssm_dtype = "bfloat16", or draft fewer '
+        "tokens. "
+        "If that is not enough, use a quantised model or more GPUs (tp_size).",
+    ),
+    Cause.OOM_WEIGHTS: Knowledge(
+        Next.STOP,
+        "The weights do not fit into what was free on the GPU: end what else holds its memory (nvidia-smi "
+        "names "
+        "it), use a quantised model, or spread it over more GPUs (tp_size). mem_fraction_static does not "
+        "matter.",
+    ),
+    Cause.OOM_DRAFT_WEIGHTS: Knowledge(
+        Next.CLIMB,
+        "The draft needs more at its load than it keeps: lower mem_fraction_static (up to SGLang 0.5.13), "
+        "or use "
+        "a quantised model.",
+    ),
+    Cause.OOM_POOLS: Knowledge(
+        Next.CLIMB,
+        "Lower mem_fraction_static, or ask for fewer running requests. Make sure that nothing else grows "
+        "on the "
+        "same GPU meanwhile.",
+    ),
+    Cause.OOM_GRAPHS: Knowledge(
+        Next.CLIMB,
+        "Lower mem_fraction_static so that the CUDA graphs find room beside the pools, or capture smaller "
+        "ones "
+        "(cuda_graph_max_bs_decode).",
+    ),
+    Cause.OOM_SERVING: Knowledge(
+        Next.CLIMB,
+        "Lower mem_fraction_static or chunked_prefill_size: activations need room beside the pools.",
+    ),
+    Cause.HOST_MEMORY: Knowledge(
+        Next.CLIMB,
+        "Make the hierarchical cache smaller (hicache_size, GB; for a hybrid model it is taken twice from "
+        "0.5.10 "
+        "to 0.5.16), or leave it out.",
+    ),
+    Cause.HOST_POOL_TOO_SMALL: Knowledge(
+        Next.CLIMB,
+        "Up to SGLang 0.5.14 the host pool must be larger than the device pool: raise hicache_size, or use "
+        "hicache_ratio above 1.",
+    ),
+    Cause.HOST_OOM_KILLED: Knowledge(
+        Next.CLIMB,
+        "A process was killed with SIGKILL, most likely because the box or its container ran out of host "
+        "memory "
+        "(`dmesg -T | grep -i oom`). Leave the hierarchical cache out, or rent more RAM.",
+    ),
+    Cause.HICACHE_UNSUPPORTED: Knowledge(
+        Next.CLIMB,
+        "Leave enable_hierarchical_cache out, or use SGLang 0.5.10 or newer, which has one for hybrid "
+        "models.",
+    ),
+    Cause.HICACHE_NEEDS_RADIX: Knowledge(
+        Next.CLIMB,
+        "Give either enable_hierarchical_cache or disable_radix_cache. SGLang 0.5.8 and 0.5.9 switch the "
+        "radix "
+        "cache off by themselves for MTP with the no_buffer strategy.",
+    ),
+    Cause.STRATEGY_NEEDS_EXTRA_BUFFER: Knowledge(
+        Next.CLIMB,
+        'Set mamba_radix_cache_strategy = "extra_buffer" (0.5.10 also needs SGLANG_ENABLE_SPEC_V2=1), or '
+        "disable_radix_cache.",
+    ),
+    Cause.STRATEGY_NEEDS_RADIX: Knowledge(
+        Next.CLIMB,
+        "Give either the extra_buffer strategy or disable_radix_cache.",
+    ),
+    Cause.STRATEGY_NEEDS_NO_OVERLAP: Knowledge(
+        Next.CLIMB,
+        "Leave the strategy to SGLang (extra_buffer), or add disable_overlap_schedule.",
+    ),
+    Cause.LAZY_WITHOUT_MTP: Knowledge(
+        Next.CLIMB,
+        'Use mamba_radix_cache_strategy = "extra_buffer", or SGLang 0.5.17 or newer.',
+    ),
+    Cause.TRACK_INTERVAL: Knowledge(
+        Next.CLIMB,
+        "Leave mamba_track_interval out (256), and choose a page_size that divides it.",
+    ),
+    Cause.SPEC_TOPK: Knowledge(
+        Next.CLIMB,
+        "Set speculative_eagle_topk = 1 and speculative_num_draft_tokens = speculative_num_steps + 1.",
+    ),
+    Cause.SPEC_INCOMPLETE: Knowledge(
+        Next.CLIMB,
+        "Give speculative_num_steps, speculative_eagle_topk and speculative_num_draft_tokens together, or "
+        "none.",
+    ),
+    Cause.ATTENTION_BACKEND: Knowledge(
+        Next.CLIMB,
+        'Set attention_backend = "triton", which works on every card and with MTP.',
+    ),
+    Cause.KERNEL_MISMATCH: Knowledge(
+        Next.STOP,
+        "Reinstall the kernel packages that this SGLang version pins (sgl-kernel or sglang-kernel, "
+        "flashinfer, "
+        "torch for the box's CUDA) and the libraries they load (libnuma, glibc 2.34 from 0.5.11 on).",
+    ),
+    Cause.KERNEL_MISSING: Knowledge(
+        Next.STOP,
+        "The installed kernels were not built for this GPU: install the CUDA 13 build of SGLang and its "
+        "kernels, "
+        "or another version. No flag mends this.",
+    ),
+    Cause.TOOLCHAIN_MISSING: Knowledge(
+        Next.CLIMB,
+        "Install what kernels are built with on the box: gcc, the Python headers, ninja, and a CUDA "
+        "toolkit with "
+        "CUDA_HOME set; or use a devel image.",
+    ),
+    Cause.DRIVER_TOO_OLD: Knowledge(
+        Next.STOP,
+        "SGLang 0.5.11 and newer need driver 580 or newer (CUDA 13): rent a box with it, or use SGLang "
+        "0.5.10.post1, the last for CUDA 12.9.",
+    ),
+    Cause.NO_GPU: Knowledge(
+        Next.STOP,
+        "Check `nvidia-smi` on the box, CUDA_VISIBLE_DEVICES, and that torch is a CUDA build.",
+    ),
+    Cause.GPU_COUNT: Knowledge(
+        Next.STOP,
+        "Lower tp_size to the number of GPUs on the box, or name GPUs that exist.",
+    ),
+    Cause.MODEL_NOT_FOUND: Knowledge(
+        Next.STOP,
+        "Correct model_path: a folder on the box, or a name as the hub writes it (owner/model).",
+    ),
+    Cause.MODEL_ACCESS: Knowledge(
+        Next.STOP,
+        "Accept the model's terms on the hub and give the server HF_TOKEN as a secret.",
+    ),
+    Cause.MODEL_OFFLINE: Knowledge(
+        Next.REPEAT,
+        "Download the model on the box before the launch and give its folder as model_path, or let the box "
+        "reach "
+        "the hub (HF_HUB_OFFLINE unset, HF_ENDPOINT for a mirror).",
+    ),
+    Cause.MODEL_INCOMPLETE: Knowledge(
+        Next.STOP,
+        "Download the model's folder again: a file is missing or cut short. A vision model also needs its "
+        "preprocessor_config.json.",
+    ),
+    Cause.MODEL_UNSUPPORTED: Knowledge(
+        Next.STOP,
+        "Use a newer SGLang: Qwen3.5 and 3.6 need 0.5.9, and their text-only form 0.5.17.",
+    ),
+    Cause.REMOTE_CODE: Knowledge(
+        Next.STOP,
+        "Set trust_remote_code = true, if you trust the code in the model's folder.",
+    ),
+    Cause.CONTEXT_TOO_LONG: Knowledge(
+        Next.CLIMB,
+        "Lower context_length to what the model was made for, or set "
+        "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 together with a rope setting for it.",
+    ),
+    Cause.BAD_ARGUMENT: Knowledge(
+        Next.STOP,
+        "Correct or leave out the argument that the line names.",
+    ),
+    Cause.PORT_TAKEN: Knowledge(
+        Next.REPEAT,
+        "Another process listens on this port of the box: end it, or choose another port.",
+    ),
+    Cause.INTERNAL_PORT_TAKEN: Knowledge(
+        Next.REPEAT,
+        "A port that SGLang chose for itself is held, often by a server that has just ended: wait, or choose "
+        "another port or nccl_port.",
+    ),
+    Cause.DISK_FULL: Knowledge(
+        Next.STOP,
+        "Free space on the box: `df -h` tells which disk; /dev/shm counts too, and dead servers leave "
+        "files there.",
+    ),
+    Cause.WARMUP_FAILED: Knowledge(
+        Next.STOP,
+        "Read the lines above the failure. If kernels were still being built, set SGLANG_WARMUP_TIMEOUT "
+        "(seconds) "
+        "and try again.",
+    ),
+    Cause.WATCHDOG: Knowledge(
+        Next.CLIMB,
+        "One forward took longer than watchdog_timeout: raise it if kernels were being built, otherwise "
+        "look for "
+        "a GPU that hangs (nvidia-smi, NCCL).",
+    ),
+    Cause.CUDA_FAULT: Knowledge(
+        Next.CLIMB,
+        "A kernel crashed: use another attention_backend or mamba_radix_cache_strategy, or another SGLang "
+        "version.",
+    ),
+    Cause.CUDNN_TOO_OLD: Knowledge(
+        Next.CLIMB,
+        "Upgrade cuDNN on the box (nvidia-cudnn-cu12 9.15 or newer).",
+    ),
+    Cause.NCCL_FAILED: Knowledge(
+        Next.STOP,
+        "Check NCCL_SOCKET_IFNAME, the size of /dev/shm, and whether NCCL_P2P_DISABLE=1 helps; with "
+        "several GPUs "
+        "`nvidia-smi topo -m` shows how they are connected.",
+    ),
+    Cause.SCHEDULER_DIED: Knowledge(
+        Next.REPEAT,
+        "Read the last lines of the log and the kernel's (`dmesg -T`): nothing else tells why the process "
+        "went.",
+    ),
+    Cause.DETOKENIZER_DIED: Knowledge(
+        Next.REPEAT,
+        "Start again; if it dies again, read the lines above and look at the box's free host memory.",
+    ),
+    Cause.SCHEDULER_EXCEPTION: Knowledge(
+        Next.STOP,
+        "Read the exception and the frames above it in the log; search SGLang's issues for its text.",
+    ),
+    Cause.PYTHON_EXCEPTION: Knowledge(
+        Next.STOP,
+        "Read the exception and the frames above it in the log: it comes from the arguments, the model's "
+        "folder, "
+        "or the installation.",
+    ),
+    Cause.STALLED: Knowledge(
+        Next.REPEAT,
+        "Look at what the process does on the box (py-spy dump, nvidia-smi): a download, a kernel build or "
+        "NCCL "
+        "may hang. What was downloaded or built is kept for the next start.",
+    ),
+    Cause.VANISHED: Knowledge(
+        Next.REPEAT,
+        "Look at the kernel's log (`dmesg -T`) and the provider's console: something outside SGLang ended "
+        "it, "
+        "mostly for want of host memory.",
+    ),
+    Cause.BOX_RESTARTED: Knowledge(
+        Next.REPEAT,
+        "The box was restarted meanwhile; the same start may well succeed now.",
+    ),
+    Cause.STOPPED: Knowledge(Next.STOP, "It was ended on purpose; start it again when you want it."),
+    Cause.DEAF: Knowledge(
+        Next.REPEAT,
+        "The process lives and answers nothing: look at what its scheduler does (py-spy dump) before it is "
+        "ended.",
+    ),
+    Cause.UNKNOWN: Knowledge(Next.STOP, "Read the last lines of the log: they are kept with the attempt."),
+}
+"""One entry for every cause."""

@@ -1,0 +1,149 @@
+"""
+One traceback of a log, read line by line: whose it is, and what its last exception means.
+"""
+
+import re
+from enum import StrEnum
+
+from msgspec import structs
+
+from mtpdeploy.core.diagnosis import Finding, Signature, Stage
+from mtpdeploy.engines.sglang import signatures
+from mtpdeploy.engines.sglang.matching import figures_of, match
+
+TEXT_LIMIT = 2000
+"""Characters of a line that are kept: a proof is shown on a screen, and memory stays constant."""
+
+MESSAGE_LIMIT = 400
+"""Lines of one exception's message that are examined: build output (`Ninja build failed`) may be long."""
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_RANK = re.compile(r"^\[rank\d+\]:\s?")
+_FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line \d+, in (?P<function>.+)$')
+_BARE = re.compile(r"^[\w.]+(?:Error|Exception)?:?$")
+_CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
+_CONSEQUENCES = ("BrokenPipeError", "EOFError", "ConnectionResetError", "KeyboardInterrupt", "SystemExit")
+"""
+Exceptions of a process whose partner is gone already, or that was told to stop: never a cause
+(a scheduler orphaned by kill -9 of the main process ends with a broken pipe; real starts, 0.5.23).
+"""
+
+
+class Owner(StrEnum):
+    """
+    Whose traceback it is, by the line that announces it.
+    """
+
+    SCHEDULER = "scheduler"
+    DETOKENIZER = "detokenizer"
+    WARMUP = "warm-up"
+    UNANNOUNCED = "unannounced"
+
+
+_ORDINARY = {
+    Owner.SCHEDULER: signatures.ORDINARY_SCHEDULER,
+    Owner.DETOKENIZER: signatures.ORDINARY_DETOKENIZER,
+    Owner.WARMUP: signatures.WARMUP,
+    Owner.UNANNOUNCED: signatures.ORDINARY_PARENT,
+}
+
+
+class Traceback:
+    """
+    A fold over the lines of one traceback, chained ones included.
+
+    The exception is the last line at the left margin after the frames of the last part of the chain.
+    An unannounced one counts as a death only if its outermost frame is a program's start; others are
+    logged by somebody who went on (a plugin, a request handler). `finding` is what it means so far:
+    it may still be revised by the lines that follow.
+    """
+
+    def __init__(self, owner: Owner, number: int, announced: str, rank: str, stage: Stage) -> None:
+        self.finding: Finding | None = None
+        self._owner = owner
+        self._rank = rank
+        self._stage = stage
+        self._from_start = False
+        self._in_frames = True
+        self._function = ""
+        self._code = ""
+        self._message_lines = 0
+        self._seen = False
+        if owner is not Owner.UNANNOUNCED:
+            self._conclude(number, announced, _ORDINARY[owner])
+
+    @property
+    def has_exception(self) -> bool:
+        """
+        Whether the exception itself was seen, so that another record may end the traceback.
+        """
+        return self._seen and not self._in_frames
+
+    def feed(self, number: int, line: str) -> None:
+        """
+        Take the next line that carries no time stamp.
+        """
+        text = _RANK.sub("", _ANSI.sub("", line)) if "\x1b" in line or line.startswith("[rank") else line
+        if text.startswith("Traceback (most recent call last)"):
+            self._in_frames = True
+        elif text.startswith(_CHAIN) or not text.strip():
+            return
+        elif text[0] in " \t" and self._in_frames:
+            self._frame(text)
+        elif self._in_frames:
+            self._in_frames = False
+            self._seen = True
+            self._message_lines = 0
+            self._exception(number, text)
+        elif self._message_lines < MESSAGE_LIMIT:
+            self._message_lines += 1
+            self._message(number, text.strip())
+
+    def _frame(self, text: str) -> None:
+        frame = _FRAME.match(text)
+        if frame is None:
+            if text.strip().strip("^~"):
+                self._code = text.strip()
+            return
+        self._function = frame["function"]
+        self._code = ""
+        if self._function in ("<module>", "_run_module_as_main"):
+            self._from_start = True
+
+    def _exception(self, number: int, text: str) -> None:
+        if text.startswith(_CONSEQUENCES):
+            self.finding = None
+            return
+        if _BARE.match(text) and self._function:
+            text = f"{text.rstrip(':')} (in {self._function}: {self._code})"
+        known = match(signatures.EXCEPTIONS, text, self._stage)
+        if self._owner is Owner.WARMUP:
+            self._conclude(number, text, signatures.WARMUP)
+        elif self._owner is Owner.UNANNOUNCED and not self._from_start:
+            if known is not None:
+                self._conclude(number, text, structs.replace(known, weight=min(known.weight, 2), fatal=False))
+        else:
+            self._conclude(number, text, known or _ORDINARY[self._owner])
+
+    def _message(self, number: int, text: str) -> None:
+        """
+        A further line of the exception's message may name what its first line did not.
+        """
+        unnamed = self.finding is not None and self.finding.weight == signatures.ORDINARY_SCHEDULER.weight
+        if not unnamed or self._owner is Owner.WARMUP:
+            return
+        known = match(signatures.EXCEPTIONS, text, self._stage)
+        if known is not None:
+            self._conclude(number, text, known)
+
+    def _conclude(self, number: int, text: str, signature: Signature) -> None:
+        self.finding = Finding(
+            cause=signature.cause,
+            line=number,
+            text=text[:TEXT_LIMIT],
+            stage=self._stage,
+            weight=signature.weight,
+            fatal=signature.fatal,
+            rank=self._rank,
+            figures=figures_of(text),
+        )
