@@ -1,0 +1,109 @@
+"""
+What a box has of a model: its folder, or its place in the hub's cache, without reading any weights.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+LONGEST_CONFIG = 256 * 1024
+MTP_PREFIX = "mtp."
+INDEX_FILE = "model.safetensors.index.json"
+
+
+def model_facts(path: str, env: dict[str, str]) -> dict[str, Any]:
+    """
+    Where a model is and what its small files say. `path` is a folder or a hub name (`Qwen/Qwen3.6-27B`).
+    """
+    looks_local = path.startswith(("/", "~", "."))
+    folder = os.path.expanduser(path)
+    is_local = looks_local or os.path.isdir(folder)
+    if not is_local:
+        folder = cached(path, env) or ""
+    exists = bool(folder) and os.path.isdir(folder)
+    answer = {"path": folder if exists else path, "is_local": is_local, "exists": exists}
+    return dict(answer, **contents(folder)) if exists else answer
+
+
+def cached(name: str, env: dict[str, str]) -> str | None:
+    """
+    The folder of a hub name in the hub's cache, the newest snapshot first; None where there is none.
+
+    The cache is `HF_HUB_CACHE`, else `HF_HOME/hub`, else `~/.cache/huggingface/hub` (huggingface_hub).
+    """
+    home = env.get("HF_HOME") or os.path.join(env.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    hub = os.path.expanduser(env.get("HF_HUB_CACHE") or os.path.join(home, "hub"))
+    place = os.path.join(hub, "models--" + name.replace("/", "--"))
+    revision = small_text(os.path.join(place, "refs", "main"))
+    if revision and os.path.isdir(os.path.join(place, "snapshots", revision.strip())):
+        return os.path.join(place, "snapshots", revision.strip())
+    try:
+        with os.scandir(os.path.join(place, "snapshots")) as entries:
+            found = [(entry.stat().st_mtime, entry.path) for entry in entries if entry.is_dir()]
+    except OSError:
+        return None
+    return max(found)[1] if found else None
+
+
+def contents(folder: str) -> dict[str, Any]:
+    """
+    What the files of a model's folder say.
+    """
+    index = read_index(os.path.join(folder, INDEX_FILE))
+    sizes = weight_files(folder)
+    names = None if index is None else index.get("weight_map")
+    keys = list(names) if isinstance(names, dict) else None
+    shards = sorted(set(names.values())) if isinstance(names, dict) else []
+    return {
+        "config": small_text(os.path.join(folder, "config.json")),
+        "has_mtp": None if keys is None else any(is_mtp(key) for key in keys),
+        "weight_bytes": sum(sizes.values()) if sizes else None,
+        "missing_files": [name for name in shards if name not in sizes],
+    }
+
+
+def is_mtp(tensor: str) -> bool:
+    """
+    Whether a tensor belongs to the layers of multi-token prediction.
+    """
+    return tensor.startswith(MTP_PREFIX) or "." + MTP_PREFIX in tensor
+
+
+def weight_files(folder: str) -> dict[str, int]:
+    """
+    The sizes of the weight files in a folder, links followed; one that leads nowhere is not there.
+    """
+    sizes = {}
+    for name in os.listdir(folder):
+        if name.endswith(".safetensors"):
+            try:
+                sizes[name] = os.stat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue
+    return sizes
+
+
+def read_index(path: str) -> dict[str, Any] | None:
+    """
+    A safetensors index, or None where there is none that can be read.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            index = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return index if isinstance(index, dict) else None
+
+
+def small_text(path: str, limit: int = LONGEST_CONFIG) -> str | None:
+    """
+    The text of a small file; None where it cannot be read or is longer than a file of its kind is.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(limit + 1)
+    except OSError:
+        return None
+    return content.decode("utf-8", "replace") if len(content) <= limit else None

@@ -1,0 +1,248 @@
+"""
+Everything a deployment asks of a box, answered at once.
+
+The request: {work_dir, configured, pythons, env, model, port, known_versions, runs, nvidia_smi_limit}.
+What takes long (nvidia-smi, other interpreters) is asked beside the rest.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import time
+import zlib
+from typing import Any
+
+from mtpdeploy.onbox.asked import Asked
+from mtpdeploy.onbox.identity import identify, proc_root, read_file, same, table, user_name
+from mtpdeploy.onbox.interpreters import Interpreters
+from mtpdeploy.onbox.model import model_facts, small_text
+from mtpdeploy.onbox.processes import Crowd
+
+GPU_FIELDS = "index,uuid,name,memory.total,memory.free,memory.used,compute_cap,power.draw"
+HOLDER_FIELDS = "gpu_uuid,pid,used_memory,process_name"
+NVIDIA_SMI_PLACES = "/usr/bin:/usr/local/bin:/usr/local/nvidia/bin:/usr/lib/wsl/lib"
+CGROUPS = "/sys/fs/cgroup"
+LONGEST_PLAIN = 64 * 1024
+LONGEST_RECORD = 1024 * 1024
+
+
+class NvidiaSmi:
+    """
+    The two questions to nvidia-smi.
+    """
+
+    def __init__(self, env: dict[str, str], limit: float) -> None:
+        self.limit = limit
+        self.until = time.monotonic() + limit
+        path = env.get("PATH", os.defpath) + os.pathsep + NVIDIA_SMI_PLACES
+        self.program = shutil.which("nvidia-smi", path=path)
+        queries = ["--query-gpu=" + GPU_FIELDS, "--query-compute-apps=" + HOLDER_FIELDS]
+        words = [[self.program or "", query, "--format=csv,noheader,nounits"] for query in queries]
+        self.asked = [Asked(line, env) for line in words] if self.program else []
+
+    def answer(self) -> dict[str, str]:
+        """
+        The tables as nvidia-smi prints them, and "ok", "absent" or what went wrong.
+        """
+        if not self.asked:
+            return {"state": "absent"}
+        gpus, holders = [asked.answer(self.until) for asked in self.asked]
+        if gpus is None:
+            return {"state": self.asked[0].problem or f"no answer within {self.limit:g} s"}
+        if self.asked[0].status:
+            return {"state": self.asked[0].complaint()}
+        return {
+            "state": "ok",
+            "gpus": gpus,
+            "holders": holders if holders and not self.asked[1].status else "",
+        }
+
+
+def holder_pids(holders: str) -> set[int]:
+    """
+    The pids in nvidia-smi's table of compute processes.
+    """
+    fields = [line.split(",")[1].strip() for line in holders.splitlines() if line.count(",") >= 2]
+    return {int(field) for field in fields if field.isdigit()}
+
+
+def work_dir_facts(work_dir: str) -> dict[str, Any]:
+    """
+    Whether files can be made in a folder that may not be there yet, and the free bytes of its disk.
+
+    Nothing is left behind: where the folder is missing, its nearest parent is tried.
+    """
+    place = work_dir
+    while not os.path.lexists(place) and os.path.dirname(place) != place:
+        place = os.path.dirname(place)
+    problem = ""
+    trial = os.path.join(place, f".mtpdeploy-{os.getpid()}-{time.time_ns()}")
+    try:
+        handle = os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            os.write(handle, b"\0" * 4096)
+        finally:
+            os.close(handle)
+            os.unlink(trial)
+    except OSError as error:
+        problem = f"{error.strerror}: {place}"
+    try:
+        disk = os.statvfs(place)
+        free = disk.f_bavail * disk.f_frsize
+    except OSError:
+        free = 0
+    return {"path": work_dir, "problem": problem, "free": free}
+
+
+def memory_facts() -> dict[str, Any]:
+    """
+    Bytes of memory that a server may still take, and the cgroup's limit where there is one.
+    """
+    free = None
+    for line in read_file(f"{proc_root() or '/proc'}/meminfo").decode("ascii", "replace").splitlines():
+        if line.startswith("MemAvailable:"):
+            free = int(line.split()[1]) * 1024
+    limit, used = cgroup_memory(CGROUPS)
+    if limit is not None and used is not None:
+        free = max(0, limit - used) if free is None else max(0, min(free, limit - used))
+    return {"free": free, "limit": limit}
+
+
+def cgroup_memory(root: str) -> tuple[int | None, int | None]:
+    """
+    The memory limit of our control group and what it uses without the page cache, of version 2 or 1.
+
+    No limit is "max" in version 2 and a number near 2**63 in version 1.
+    """
+    places = [
+        ("", "memory.max", "memory.current"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    ]
+    for folder, limit_file, used_file in places:
+        limit = read_file(os.path.join(root, folder, limit_file)).strip()
+        if limit.isdigit() and int(limit) < 1 << 60:
+            used = read_file(os.path.join(root, folder, used_file)).strip()
+            cache = 0
+            for line in read_file(os.path.join(root, folder, "memory.stat")).splitlines():
+                name, _, value = line.partition(b" ")
+                if name in (b"inactive_file", b"total_inactive_file"):
+                    cache = int(value)
+            return int(limit), max(0, int(used) - cache) if used.isdigit() else None
+    return None, None
+
+
+def run_records(folder: str, newest: int, crowd: Crowd) -> list[dict[str, Any]]:
+    """
+    What the newest run directories say, and who of them lives.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+    return [run_record(os.path.join(folder, name), crowd) for name in reversed(names[-newest:])]
+
+
+def run_record(folder: str, crowd: Crowd) -> dict[str, Any]:
+    """
+    One run directory. A file that cannot be read counts as one that is not there.
+    """
+    name = os.path.basename(folder)
+    process = document(os.path.join(folder, "proc"))
+    known = process is not None and {"pid", "start"} <= set(process)
+    ended = document(os.path.join(folder, "exit"))
+    attempt = small_text(os.path.join(folder, "attempt.json"), LONGEST_RECORD) or ""
+    alive = process is not None and known and same(process)
+    log = log_of(attempt, process)
+    return {
+        "name": name,
+        "attempt": attempt,
+        "process": identify(process["pid"]) if process is not None and alive else process if known else None,
+        "alive": alive,
+        "exit_status": None if ended is None else ended.get("status"),
+        "log": log,
+        "log_bytes": size_of(os.path.join(folder, log)) if log else 0,
+        "outcome": small_text(os.path.join(folder, "outcome.json"), LONGEST_RECORD),
+        "family": crowd.family(name, int(process["pid"]) if process is not None and alive else None),
+    }
+
+
+def log_of(attempt: str, process: dict[str, Any] | None) -> str | None:
+    """
+    The name of a run's log: what the running script says, else what was intended.
+    """
+    if process is not None and process.get("log"):
+        return os.path.basename(str(process["log"]))
+    try:
+        log = json.loads(attempt or "{}").get("log")
+    except (ValueError, AttributeError):
+        return None
+    return os.path.basename(log) if isinstance(log, str) else None
+
+
+def document(path: str) -> dict[str, Any] | None:
+    """
+    A small JSON object in a file, or None.
+    """
+    try:
+        content = json.loads(small_text(path) or "")
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def size_of(path: str) -> int:
+    """
+    The bytes of a file; 0 where it is not there.
+    """
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def environment(request: dict[str, Any]) -> dict[str, str]:
+    """
+    What a server would see: our own environment with the variables of the host and the server on top.
+    """
+    return dict(os.environ, **request["env"])
+
+
+def packed(answer: dict[str, Any]) -> str:
+    """
+    The answer as JSON, deflated where it is long: many runs over a slow line.
+    """
+    text = json.dumps(answer)
+    if len(text) <= LONGEST_PLAIN:
+        return text
+    return json.dumps({"zlib": base64.b64encode(zlib.compress(text.encode(), 1)).decode()})
+
+
+def main(request: dict[str, Any]) -> None:
+    """
+    Ask everything and print one JSON document.
+    """
+    begun = time.time()
+    env = environment(request)
+    nvidia_smi = NvidiaSmi(env, request["nvidia_smi_limit"])
+    interpreters = Interpreters(request["configured"], request["pythons"], env)
+    work_dir = os.path.abspath(os.path.expanduser(request["work_dir"]))
+    crowd = Crowd(table())
+    answer: dict[str, Any] = {
+        "begun": begun,
+        "user": user_name(os.geteuid()),
+        "home": os.path.expanduser("~"),
+        "work_dir": work_dir_facts(work_dir),
+        "memory": memory_facts(),
+        "runs": run_records(os.path.join(work_dir, "runs"), request["runs"], crowd),
+        "model": model_facts(request["model"], env) if request["model"] else None,
+        "simulated": env.get("MTPDEPLOY_DEMO") == "1",
+        "python": interpreters.answer(request["known_versions"]),
+    }
+    answer["nvidia_smi"] = nvidia_smi.answer()
+    answer["crowd"] = crowd.of_interest(holder_pids(answer["nvidia_smi"].get("holders", "")), request["port"])
+    answer["now"] = time.time()
+    print(packed(answer), flush=True)

@@ -1,0 +1,169 @@
+"""
+From an attempt to the files of its run directory: templates, with everything quoted for sh by default.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jinja2
+
+from mtpdeploy.core.launch import RUN_MARKER, SCRIPT_FILE, SUPERVISOR_FILE, AttemptRecord, shell_path
+from mtpdeploy.core.server import changes
+from mtpdeploy.engines.base import Command
+from mtpdeploy.errors import ConfigError
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+LOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
+
+READ_ONLY = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
+"""Variables that bash refuses to assign (bash 5.2, `declare -pr`)."""
+
+LONGEST = 131071
+"""Bytes of one word or `NAME=value`, NUL apart, that Linux hands to a program (binfmts.h: MAX_ARG_STRLEN)."""
+
+LONGEST_COMMENT = 300
+"""Characters of a value that a comment of the script repeats; the value itself stands in its export."""
+
+ALWAYS = {"LC_ALL": "C.UTF-8", "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
+"""Exported unless given: whole lines in the log at once, and in UTF-8 whatever the login says."""
+
+
+class Raw(str):
+    """
+    Text that a template puts into the script as it stands. Everything else is quoted.
+    """
+
+    __slots__ = ()
+
+
+def render_launch(
+    *,
+    run: str,
+    run_dir: str,
+    log: str,
+    attempt: AttemptRecord,
+    command: Command,
+    env: Mapping[str, str],
+    secrets: Sequence[str],
+    secrets_file: str,
+    python: str,
+    template_dir: Path | None,
+) -> dict[str, str]:
+    """
+    The files of a run directory that start its server, by name.
+
+    `env` is exported to the server, then the command's own variables, which win. `run_dir`,
+    `secrets_file` and `python` are paths on the box and may begin with `~/`. `template_dir` is the
+    user's own folder of templates, looked into first.
+
+    Raises:
+        ConfigError: a name or a value that no program can be given, or a fault in a user's template.
+    """
+    variables = {**ALWAYS, **env, **command.env, RUN_MARKER: run}
+    _check_variables(variables, secrets)
+    _check_words("the command", [word for line in command.argv for word in line])
+    if not LOG_NAME.fullmatch(log):
+        raise ConfigError(f"not a name for a log: `{log}`")
+    environment = _environment(template_dir)
+    try:
+        script = environment.get_template("launch.sh.j2").render(
+            run=run,
+            run_dir=Raw(shell_path(run_dir)),
+            log=log,
+            attempt=attempt,
+            concessions=changes(attempt.asked, attempt.server),
+            command=command,
+            engine_template=f"{attempt.server.engine}.sh.j2",
+            env={Raw(name): value for name, value in sorted(variables.items())},
+            secrets=[Raw(name) for name in secrets],
+            secrets_file=Raw(shell_path(secrets_file)),
+            python=Raw(shell_path(python)),
+        )
+        supervisor = _source(environment, SUPERVISOR_FILE)
+    except jinja2.TemplateError as error:
+        raise _template_fault(error) from error
+    return {SCRIPT_FILE: script, SUPERVISOR_FILE: supervisor}
+
+
+def quoted(value: object) -> Raw:
+    """
+    A value as sh reads it back: one word, or, for a sequence, one word for each member.
+    """
+    if isinstance(value, Raw):
+        return value
+    if isinstance(value, jinja2.Undefined):
+        str(value)  # raises, since it is a StrictUndefined
+    if isinstance(value, list | tuple):
+        return Raw(" ".join(shlex.quote(str(word)) for word in value))
+    return Raw(shlex.quote(str(value)))
+
+
+def comment(value: object) -> Raw:
+    """
+    A value as part of a comment line: nothing in it can end the line.
+    """
+    text = "".join(character if character.isprintable() else " " for character in str(value))
+    return Raw(text if len(text) <= LONGEST_COMMENT else text[:LONGEST_COMMENT] + "…")
+
+
+def _environment(template_dir: Path | None) -> jinja2.Environment:
+    package = Path(__file__).parent
+    folders = [template_dir, package / "templates", package.parent / "templates"]
+    environment = jinja2.Environment(  # noqa: S701 - this is no HTML; `finalize` quotes for sh
+        loader=jinja2.FileSystemLoader([folder for folder in folders if folder is not None]),
+        undefined=jinja2.StrictUndefined,
+        finalize=quoted,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["comment"] = comment
+    return environment
+
+
+def _source(environment: jinja2.Environment, name: str) -> str:
+    if environment.loader is None:
+        raise jinja2.TemplateNotFound(name)
+    return environment.loader.get_source(environment, name)[0]
+
+
+def _check_variables(variables: Mapping[str, str], secrets: Sequence[str]) -> None:
+    for name in [*variables, *secrets]:
+        if not VARIABLE.fullmatch(name):
+            raise ConfigError(
+                f"not a name for an environment variable: `{name}`",
+                hint="use letters, digits and `_`, and no digit first",
+            )
+        if name in READ_ONLY:
+            raise ConfigError(
+                f"the shell on the box does not let `{name}` be set", hint="take it out of the environment"
+            )
+    _check_words("the environment", [f"{name}={value}" for name, value in variables.items()])
+
+
+def _check_words(where: str, words: Sequence[str]) -> None:
+    for word in words:
+        if "\0" in word:
+            raise ConfigError(
+                f"a NUL character in {where}: {word[:40]!r}", hint="no program can be given one"
+            )
+        if len(word.encode("utf-8", "surrogatepass")) > LONGEST:
+            raise ConfigError(
+                f"too long for {where}: {word[:40]!r}…",
+                hint=f"Linux takes at most {LONGEST} bytes; put it into a file on the box and name the file",
+            )
+        if any("\ud800" <= character <= "\udfff" for character in word):
+            raise ConfigError(f"not text in {where}: {word[:40]!r}", hint="values are UTF-8")
+
+
+def _template_fault(error: jinja2.TemplateError) -> ConfigError:
+    where = ""
+    if isinstance(error, jinja2.TemplateSyntaxError):
+        where = f" in {error.filename or error.name}, line {error.lineno}"
+    return ConfigError(
+        f"a template cannot be rendered{where}: {error.message or error}",
+        hint="`mtpdeploy render` shows the script; take your own template away to use the built-in one",
+    )
