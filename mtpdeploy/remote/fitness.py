@@ -1,0 +1,170 @@
+"""
+Whether a box can hold a server at all: each question a pure function of its facts, each answer an error.
+"""
+
+from collections.abc import Collection
+
+from mtpdeploy.core.machine import Facts, Host
+from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.units import MIB, gib
+from mtpdeploy.errors import BoxUnfit, MtpDeployError
+
+LEAST_FREE_BYTES = 64 * MIB
+"""Free disk for a run: the log of a start is under 1 MiB (real starts of 0.5.12 and 0.5.23)."""
+
+FULL = ("No space left on device", "Disk quota exceeded")
+"""How the system calls a full disk (ENOSPC, EDQUOT)."""
+
+
+def unfit(facts: Facts, host: Host, server: ServerSpec) -> MtpDeployError | None:
+    """
+    The first thing that is missing, in the order in which a user has to mend them; None where all is there.
+    """
+    try:
+        require_python(facts, host)
+        if server.flags.get("device") != "cpu":
+            require_gpu(facts, host, server.gpus)
+        require_sglang(facts, host)
+        require_model(facts, host)
+        require_disk(facts, host)
+        require_work_dir(facts, host)
+    except BoxUnfit as error:
+        return error
+    return None
+
+
+def require_python(facts: Facts, host: Host) -> None:
+    """
+    Raises:
+        BoxUnfit: no Python that works; says where it was looked for.
+    """
+    if facts.python is not None:
+        return
+    if host.python:
+        found = _with_sglang(facts)
+        raise BoxUnfit(
+            f"the Python configured for `{host.name}` does not work on it: {host.python}",
+            hint=f'this one has sglang: `python = "{found}"`' if found else _looked(facts),
+        )
+    raise BoxUnfit(
+        f"`{host.name}` has no Python of version 3.8 or later that can be found",
+        hint=f"install python3 there, or set `python` of the host in hosts.toml\n{_looked(facts)}",
+    )
+
+
+def require_sglang(facts: Facts, host: Host) -> None:
+    """
+    Raises:
+        BoxUnfit: no SGLang in the Python that is to be used; says where it was looked for.
+    """
+    if facts.sglang_version is not None:
+        return
+    if host.python:
+        found = _with_sglang(facts)
+        raise BoxUnfit(
+            f"sglang is not installed for the Python configured for `{host.name}`: {host.python}",
+            hint=f'this one has it: `python = "{found}"`' if found else _install(facts),
+        )
+    raise BoxUnfit(
+        f"none of the Pythons found on `{host.name}` has sglang",
+        hint=f"{_install(facts)}\nor set `python` of the host in hosts.toml\n{_looked(facts)}",
+    )
+
+
+def require_gpu(facts: Facts, host: Host, wanted: Collection[int] = ()) -> None:
+    """
+    Raises:
+        BoxUnfit: nvidia-smi is absent, fails, hangs or shows no card, or a wanted card is not there.
+    """
+    if facts.nvidia_smi == "absent":
+        raise BoxUnfit(
+            f"`{host.name}` has no GPU that can be seen: there is no nvidia-smi",
+            hint="rent a machine with an NVIDIA GPU, or start the container with its GPUs",
+        )
+    if facts.nvidia_smi != "ok":
+        raise BoxUnfit(
+            f"nvidia-smi does not work on `{host.name}`: {facts.nvidia_smi}",
+            hint="the driver of this machine is broken: restart it, or rent another one",
+        )
+    there = {gpu.index: gpu for gpu in facts.gpus}
+    if not there:
+        raise BoxUnfit(
+            f"nvidia-smi shows no GPU on `{host.name}`",
+            hint="rent a machine with an NVIDIA GPU, or start the container with its GPUs",
+        )
+    missing = sorted(set(wanted) - set(there))
+    if missing:
+        cards = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in facts.gpus)
+        raise BoxUnfit(
+            f"`{host.name}` has no GPU {', '.join(map(str, missing))}",
+            hint=f"it has {cards}: choose with `--gpu`",
+        )
+
+
+def require_model(facts: Facts, host: Host) -> None:
+    """
+    Raises:
+        BoxUnfit: the model's folder is absent or incomplete. A hub name is left to the hub.
+    """
+    model = facts.model
+    if model is None or (not model.is_local and not model.exists):
+        return
+    if not model.exists:
+        raise BoxUnfit(
+            f"the model is not on `{host.name}`: no folder {model.path}",
+            hint="put it there, or set `model_path` to where it is or to a hub name such as `org/model`",
+        )
+    if not model.is_local:
+        return
+    if model.config is None:
+        raise BoxUnfit(
+            f"the model's folder on `{host.name}` has no config.json: {model.path}",
+            hint="`model_path` has to name the folder that holds config.json and the weights",
+        )
+    if model.missing_files:
+        named = ", ".join(model.missing_files[:3]) + (" …" if len(model.missing_files) > 3 else "")
+        raise BoxUnfit(
+            f"the model on `{host.name}` lacks {len(model.missing_files)} of its weight files: {named}",
+            hint=f"download them again into {model.path}",
+        )
+
+
+def require_disk(facts: Facts, host: Host, least: int = LEAST_FREE_BYTES) -> None:
+    """
+    Raises:
+        BoxUnfit: the disk of the work directory is full, or nearly.
+    """
+    if facts.disk_free_bytes >= least and not facts.work_dir_problem.startswith(FULL):
+        return
+    raise BoxUnfit(
+        f"the disk of `{host.name}` is full: {gib(facts.disk_free_bytes)} free at {facts.work_dir}",
+        hint="make room there, or set `work_dir` of the host in hosts.toml to another disk",
+    )
+
+
+def require_work_dir(facts: Facts, host: Host) -> None:
+    """
+    Raises:
+        BoxUnfit: files cannot be made in the work directory.
+    """
+    if not facts.work_dir_writable:
+        raise BoxUnfit(
+            f"the work directory on `{host.name}` cannot be written: {facts.work_dir_problem}",
+            hint=f"set `work_dir` of the host in hosts.toml to a folder that can (now {facts.work_dir})",
+        )
+
+
+def _with_sglang(facts: Facts) -> str | None:
+    found = (entry.rpartition(": sglang ")[0] for entry in facts.pythons if ": sglang " in entry)
+    return next(found, None)
+
+
+def _install(facts: Facts) -> str:
+    return f"install it: `{facts.python or 'python3'} -m pip install sglang`"
+
+
+def _looked(facts: Facts) -> str:
+    there = [entry for entry in facts.pythons if not entry.endswith(": not there")]
+    absent = [entry.removesuffix(": not there") for entry in facts.pythons if entry.endswith(": not there")]
+    said = f"looked at {'; '.join(there)}" if there else "looked everywhere a Python may be"
+    return f"{said}\nnothing at {', '.join(absent)}" if absent else said
