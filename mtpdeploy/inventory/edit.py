@@ -1,0 +1,228 @@
+"""
+`mtpdeploy hosts add`: a host more in hosts.toml, and everything else as it was, byte for byte.
+"""
+
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+
+from mtpdeploy.errors import ConfigError
+from mtpdeploy.inventory import document as documents
+from mtpdeploy.inventory.document import BYTE_ORDER_MARK, Document
+from mtpdeploy.inventory.given import check_name
+from mtpdeploy.inventory.keys import REACHES
+from mtpdeploy.inventory.load import check
+from mtpdeploy.inventory.origin import Kind, Origin, shown, wrong
+from mtpdeploy.inventory.reach import ReadAddress
+from mtpdeploy.inventory.tables import host_claims
+
+NEW_FILE_MODE = 0o644
+"""Others may read a hosts.toml: no secret stands in it. The user's umask takes away from that."""
+
+
+def add_host(
+    path: Path,
+    name: str,
+    entry: str | Mapping[str, Any],
+    *,
+    force: bool = False,
+    read_address: ReadAddress | None = None,
+) -> None:
+    """
+    Write `[hosts.NAME]` into the file at `path`, which is made where there is none.
+
+    `entry` is a pasted line, or the keys of the table. All other bytes of the file stay as they are.
+    The result is read and checked before it takes the file's place in one step; the file keeps its
+    mode, and a symbolic link goes on pointing where it did. With `force` a host of that name is given
+    the new keys and keeps its comments.
+
+    Raises:
+        ConfigError: the name is taken and `force` is not given, the entry cannot be, the file is wrong
+            already, or it cannot be written; it is then as it was.
+    """
+    keys = {"ssh": entry} if isinstance(entry, str) else dict(entry)
+    _check_entry(name, keys, read_address)
+    target = Path(os.path.realpath(path))
+    with _held(target):
+        before = documents.read(target, str(path)) if target.exists() else _empty(target, str(path))
+        _refuse_taken(before, name, force=force)
+        check(before)
+        content = target.read_bytes() if target.exists() else b""
+        _replace(target, _edited(content, before, name, keys))
+
+
+def _check_entry(name: str, keys: dict[str, Any], read_address: ReadAddress | None) -> None:
+    here = Origin(Kind.OPTION, "hosts add")
+    check_name(here, "host", name)
+    host_claims(Document(path=Path(), name=here.name, tables={}, lines={}), ("hosts", name), keys)
+    if not any(way in keys for way in REACHES):
+        raise wrong(
+            here,
+            f"nothing says where `{name}` is",
+            "give the line your provider shows in quotes, or an address",
+        )
+    if read_address is not None and "ssh" in keys:
+        read_address(keys["ssh"])
+
+
+def _edited(content: bytes, before: Document, name: str, keys: dict[str, Any]) -> bytes:
+    """
+    The content with the host in it, the first way of writing that says what it should.
+    """
+    mark = BYTE_ORDER_MARK if content.startswith(BYTE_ORDER_MARK) else b""
+    text = content.removeprefix(mark).decode()
+    expected = {**before.tables, "hosts": {**before.tables.get("hosts", {}), name: keys}}
+    for way in _ways(text, before, name, keys):
+        with suppress(ConfigError, TOMLKitError):
+            new = way()
+            if documents.parse(new, before.path, before.name).tables == expected:
+                return mark + new.encode()
+    raise ConfigError(
+        f"`{shown(before.name)}` is written in a way that `hosts add` cannot keep",
+        hint=f"write this into it by hand:\n{_table(name, keys)}",
+    )
+
+
+def _ways(text: str, before: Document, name: str, keys: dict[str, Any]) -> list[Callable[[], str]]:
+    """
+    How the host can be written, the neatest first.
+    """
+    if name in before.tables.get("hosts", {}):
+        return [partial(_changed, text, name, keys)]
+    lines = re.findall(r"[^\n]*\n|[^\n]+$", text)
+    table = _table(name, keys)
+    places = (_behind_hosts(before, len(lines)), len(lines))
+    return [partial(_inserted, lines, place, table) for place in places]
+
+
+def _table(name: str, keys: dict[str, Any]) -> str:
+    """
+    The lines of a new table.
+    """
+    document = tomlkit.document()
+    hosts = tomlkit.table(is_super_table=True)
+    table = tomlkit.table()
+    for key, value in keys.items():
+        table.add(key, _item(value))
+    hosts.add(name, table)
+    document.add("hosts", hosts)
+    return tomlkit.dumps(document).strip("\n")
+
+
+def _item(value: object) -> Any:  # noqa: ANN401 (tomlkit's items share no public type)
+    if not isinstance(value, Mapping):
+        return tomlkit.item(value)
+    inline = tomlkit.inline_table()
+    inline.update(value)
+    return inline
+
+
+def _inserted(lines: list[str], at: int, table: str) -> str:
+    """
+    The text with the table behind the first `at` lines, an empty line before it.
+    """
+    newline = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
+    head, tail = "".join(lines[:at]), "".join(lines[at:])
+    if head:
+        head += newline if head.endswith("\n") else newline * 2
+    return head + table.replace("\n", newline) + newline + tail
+
+
+def _behind_hosts(before: Document, length: int) -> int:
+    """
+    How many lines stand before the new table: up to the last line of the last host, else all.
+    """
+    return max((last for path, (_, last) in before.lines.items() if path[0] == "hosts"), default=length)
+
+
+def _changed(text: str, name: str, keys: dict[str, Any]) -> str:
+    """
+    The text with the keys of one host replaced; comments stay.
+    """
+    document = tomlkit.parse(text)
+    hosts: Any = document["hosts"]
+    table = hosts[name]
+    for key in [key for key in table if key not in keys]:
+        table.remove(key)
+    for key, value in keys.items():
+        table[key] = _item(value)
+    new = tomlkit.dumps(document)
+    return new.replace("\r\n", "\n").replace("\n", "\r\n") if "\n" not in text.replace("\r\n", "") else new
+
+
+def _refuse_taken(before: Document, name: str, *, force: bool) -> None:
+    hosts = before.tables.get("hosts", {})
+    if isinstance(hosts, dict) and name in hosts and not force:
+        raise wrong(
+            before.origin("hosts", name),
+            f"there is a host `{name}` already",
+            "give `--force` to replace it, or another name",
+        )
+
+
+@contextmanager
+def _held(target: Path) -> Iterator[None]:
+    """
+    Keep a second `hosts add` waiting until this one is through: a lock on the folder leaves no file behind.
+    """
+    import fcntl  # noqa: PLC0415 (there is none on Windows, where the rest of the inventory works)
+
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = os.open(target.parent, os.O_RDONLY)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    try:
+        with suppress(OSError):  # a network folder may know no locks; adding a host still works there
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """
+    Put the content in the place of the file in one step, or leave it as it was.
+    """
+    try:
+        mode = target.stat().st_mode & 0o7777 if target.exists() else NEW_FILE_MODE & ~_umask()
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(temporary).replace(target)
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    finally:
+        with suppress(FileNotFoundError):
+            Path(temporary).unlink()
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _unwritable(target: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"`{shown(str(target))}` cannot be written: {error.strerror or error}",
+        hint="give another file with `--config`, or make its folder writable",
+    )
+
+
+def _empty(path: Path, name: str) -> Document:
+    return Document(path=path, name=name, tables={}, lines={})
