@@ -238,7 +238,7 @@ def diagnose(evidence: Evidence, knowledge: dict[Cause, Knowledge]) -> Verdict:
     )
 
 
-def _without_finding(evidence: Evidence) -> tuple[Cause, str]:
+def _without_finding(evidence: Evidence) -> tuple[Cause, str]:  # noqa: PLR0911 - one for each way to end
     after = evidence.after
     if "box_restarted" in after:
         return Cause.BOX_RESTARTED, after["box_restarted"]
@@ -254,6 +254,9 @@ def _without_finding(evidence: Evidence) -> tuple[Cause, str]:
         case End.VANISHED:
             return Cause.VANISHED, "the process is gone and left no exit record"
         case _ if evidence.exit_status in (137, -9):
-            return Cause.VANISHED, f"exit status {evidence.exit_status} and nothing in the log that explains it"
+            return (
+                Cause.VANISHED,
+                f"exit status {evidence.exit_status} and nothing in the log that explains it",
+            )
         case _:
             return Cause.UNKNOWN, f"exit status {evidence.exit_status}"

@@ -95,7 +95,9 @@ def _repeat(ascent: Ascent, verdict: Verdict) -> Step:
     same = [o for o in ascent.tried(verdict.cause) if o.server == last.server]
     if len(same) > REPEATS:
         return Step(None, None, f"still the same after {REPEATS} repeats: {verdict.cause}")
-    return Step(last.server, None, f"the same configuration again, since this passes by itself: {verdict.cause}")
+    return Step(
+        last.server, None, f"the same configuration again, since this passes by itself: {verdict.cause}"
+    )
 
 
 def _climb(ladder: Ladder, ascent: Ascent, verdict: Verdict, version: str) -> Step:

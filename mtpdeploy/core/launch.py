@@ -36,7 +36,7 @@ SECRETS_FILE = "env"
 RUN_MARKER = "MTPDEPLOY_RUN"
 """Environment variable that every process of a run inherits: the run's name."""
 
-UNSAFE = str.maketrans({c: "-" for c in "/\\ \t\n:*?\"'$`&;|<>(){}[]!#~"})
+UNSAFE = str.maketrans(dict.fromkeys("/\\ \t\n:*?\"'$`&;|<>(){}[]!#~", "-"))
 
 
 class RunState(StrEnum):

@@ -1,0 +1,85 @@
+"""
+Go on where another client stopped: follow what runs, and climb on.
+"""
+
+from msgspec import convert
+
+from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.launch import AttemptRecord, RunState, run_state
+from mtpdeploy.core.machine import Facts, Host, RunRecord
+from mtpdeploy.core.outcome import Ascent
+from mtpdeploy.deploy.ground import look
+from mtpdeploy.deploy.order import Options, Order, Tools
+from mtpdeploy.deploy.up import read_outcome, read_record, resume
+from mtpdeploy.errors import BoxUnfit, ConfigError
+from mtpdeploy.remote import lock
+
+LIVING = (RunState.RUNNING, RunState.STARTING)
+"""States of a run that is worth following."""
+
+
+def attach(host: Host, tools: Tools, *, server: str | None = None, break_lock: bool = False) -> Ascent:
+    """
+    Go on with the ascent of the newest run on the box (of one server, where a name is given).
+
+    Raises:
+        ConfigError: there is no run.
+        BoxUnfit: its server was ready and has ended since.
+        BoxLocked: its client lives and is still at it.
+    """
+    facts = look(tools, None)
+    run, record = newest(facts, server=server)
+    outcome = read_outcome(run)
+    if outcome is not None and outcome.end is End.STOPPED:
+        raise BoxUnfit(f"run `{run.name}` was stopped by somebody", hint="`mtpdeploy up` starts it again")
+    if outcome is not None and outcome.end is End.READY and run_state(run) not in LIVING:
+        raise BoxUnfit(
+            f"the server of run `{run.name}` was ready and has ended since (exit status {run.exit_status})",
+            hint=f"`mtpdeploy logs --on {host.name}` shows its last lines; `mtpdeploy up` starts it again",
+        )
+    lease = lock.take(
+        tools.box,
+        work_dir=facts.work_dir,
+        python=facts.python or "python3",
+        purpose=f"attach to {record.asked.name}",
+        force=break_lock,
+    )
+    try:
+        done = None if outcome is not None and outcome.end is End.LOST else outcome
+        return resume(as_begun(host, tools, record), tools, facts, lease, record, done)
+    finally:
+        lock.release(tools.box, lease)
+
+
+def newest(facts: Facts, *, server: str | None = None) -> tuple[RunRecord, AttemptRecord]:
+    """
+    The newest run on the box, of one server where a name is given; one that lives goes first.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    found = [
+        (run_state(run) in LIVING, run.name, run, record)
+        for run in facts.runs
+        if (record := read_record(run)) is not None and server in (None, record.asked.name)
+    ]
+    if not found:
+        of = f" of `{server}`" if server else ""
+        raise ConfigError(f"there is no run{of} on the box", hint="`mtpdeploy up` starts one")
+    _, _, run, record = max(found, key=lambda f: (f[0], f[1]))
+    return run, record
+
+
+def as_begun(host: Host, tools: Tools, record: AttemptRecord) -> Order:
+    """
+    The order as the client that began the ascent had it, on the host of this command.
+
+    Raises:
+        ConfigError: its ladder is not configured here.
+    """
+    return Order(
+        server=record.asked,
+        host=host,
+        ladder=tools.ladder(str(record.options.get("ladder", record.asked.ladder))),
+        options=convert(record.options.get("order", {}), type=Options),
+    )

@@ -1,0 +1,223 @@
+"""
+One rung, once: render, launch, follow, prove, and name how it ended.
+"""
+
+import queue
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, json
+
+from mtpdeploy import render
+from mtpdeploy.core import events
+from mtpdeploy.core.diagnosis import End, diagnose
+from mtpdeploy.core.launch import ATTEMPT_FILE, SECRETS_FILE, AttemptRecord
+from mtpdeploy.core.machine import Facts, Host
+from mtpdeploy.core.outcome import Outcome, Report
+from mtpdeploy.deploy.journal import Journal, LocalCopy
+from mtpdeploy.deploy.order import Tools
+from mtpdeploy.deploy.verify import Verifier
+from mtpdeploy.deploy.watch import Arriving, Ending, Watch
+from mtpdeploy.engines.base import Engine
+from mtpdeploy.onbox import script
+from mtpdeploy.remote import http, lock
+from mtpdeploy.remote.box import Stream
+from mtpdeploy.remote.follow import QUEUE_EVENTS, Follower, LogSource
+from mtpdeploy.remote.retry import again
+from mtpdeploy.remote.run import Run, stop, write_outcome
+
+
+class Place(Struct, frozen=True):
+    """
+    Where on the box an attempt runs: the work directory and the interpreter that has SGLang.
+    """
+
+    work_dir: str
+    python: str
+
+
+def place_of(facts: Facts) -> Place:
+    """
+    The place that a survey found.
+    """
+    return Place(work_dir=facts.work_dir, python=facts.python or "python3")
+
+
+def render_files(
+    record: AttemptRecord, engine: Engine, place: Place, *, host: Host, templates: Path | None
+) -> dict[str, str]:
+    """
+    The files of an attempt's run directory, by name.
+
+    Raises:
+        ConfigError: a value that no program can be given, or a fault in a user's template.
+    """
+    command = engine.command(record.server, place.python, record.sglang_version)
+    run = Run(work_dir=place.work_dir, name=record.run, python=place.python)
+    files = render.render_launch(
+        run=record.run,
+        run_dir=run.directory,
+        log=record.log,
+        attempt=record,
+        command=command,
+        env=host.env,
+        secrets=record.server.secrets,
+        secrets_file=f"{place.work_dir}/{SECRETS_FILE}",
+        python=run.python,
+        template_dir=templates,
+    )
+    return {**files, ATTEMPT_FILE: json.encode(record).decode()}
+
+
+class Attempt:
+    """
+    One attempt on one box, launched by us or by another client.
+    """
+
+    def __init__(
+        self, record: AttemptRecord, tools: Tools, journal: Journal, facts: Facts, lease: lock.Lease | None
+    ) -> None:
+        self._record = record
+        self._tools = tools
+        self._journal = journal
+        self._place = place_of(facts)
+        self._lease = lease
+        self._run = Run(work_dir=self._place.work_dir, name=record.run, python=self._place.python)
+
+    def launch(self, *, reason: str, changed: tuple[str, ...], conceded: tuple[str, ...]) -> None:
+        """
+        Render the script, write down what is tried, and launch it; all of the box's part in one exec.
+
+        Raises:
+            ConfigError: the version on the box does not know a flag.
+            BoxUnfit: no space, or the work directory cannot be written.
+            ConnectionLost: the box does not answer within the retry policy.
+        """
+        record, tools = self._record, self._tools
+        command = tools.engine.command(record.server, self._place.python, record.sglang_version)
+        files = render_files(
+            record, tools.engine, self._place, host=tools.box.host, templates=tools.templates
+        )
+        self._journal.attempt(record, files)
+        self._emit_begun(command.argv, command.notes, reason, changed, conceded)
+        begun = tools.clock.monotonic()
+        note = f"{record.client} launches attempt {record.attempt} of {record.server.name}"
+        launched = again(lambda: self._run.create_and_launch(tools.box, files, note=note))
+        tools.emit(
+            events.Launched(
+                at=tools.clock.now(),
+                attempt=record.attempt,
+                pid=launched.process.pid,
+                run_dir=self._run.directory,
+                seconds=tools.clock.monotonic() - begun,
+            )
+        )
+
+    def see_through(self) -> Outcome:
+        """
+        Follow the attempt to its end and say how it ended. A server that serves goes on serving.
+        """
+        watch = Watch(self._record, self._tools.engine, self._tools.emit, self._tools.clock, self._healthy)
+        arriving: Arriving = queue.Queue(QUEUE_EVENTS)
+        with LocalCopy(self._journal.log_path(self._record)) as copy:
+            if copy.length:
+                watch.read_copy(copy.path, copy.length)
+            with self._follower(copy, arriving):
+                ending = watch.until_end(arriving)
+                report = None
+                if ending.end is End.READY:
+                    ending, report = self._prove(watch, arriving, ending)
+        outcome = self._outcome(watch, ending, report)
+        self._settle(outcome)
+        return outcome
+
+    def _follower(self, copy: LocalCopy, arriving: Arriving) -> Follower:
+        lease = {"path": self._lease.path, "token": self._lease.token} if self._lease else None
+
+        def open_reader(request: dict[str, Any]) -> Stream:
+            request = {**request, "lease": lease}
+            return self._tools.box.stream(script("follow", request, self._place.python))
+
+        return Follower(
+            open_reader,
+            LogSource(run_dir=self._run.directory, log=self._record.log, port=self._record.server.port),
+            sink=copy.write,
+            changed=copy.begin_anew,
+            offset=copy.length,
+            head=copy.head(),
+            events=arriving,
+            clock=self._tools.clock,
+        )
+
+    def _healthy(self) -> bool:
+        return http.get(self._tools.box, self._record.server.port, "/health", timeout=30).status == 200
+
+    def _prove(self, watch: Watch, arriving: Arriving, ending: Ending) -> tuple[Ending, Report | None]:
+        tools, server = self._tools, self._record.server
+        tools.emit(events.Proving(at=tools.clock.now(), attempt=self._record.attempt, by=ending.by))
+        verifier = Verifier(tools.box, server, tools.key(server))
+        with ThreadPoolExecutor(1) as pool:
+            proof: Future[Report] = pool.submit(lambda: again(verifier.report))
+            death = watch.until_end(arriving, proof=proof)
+        if death is not None and death.end is not End.READY:
+            return death, None
+        report = proof.result()
+        tools.emit(events.Verified(at=tools.clock.now(), attempt=self._record.attempt, report=report))
+        if not report.answers:
+            failed = next(c for c in report.checks if c.passed is False)
+            return Ending(End.DEAF, after={"deaf": f"{failed.name}: {failed.detail}"}), report
+        return ending, report
+
+    def _outcome(self, watch: Watch, ending: Ending, report: Report | None) -> Outcome:
+        record, tools = self._record, self._tools
+        verdict = None
+        if ending.end is not End.READY:
+            evidence = watch.reading.evidence(ending.end, ending.exit_status, ending.after)
+            verdict = diagnose(evidence, tools.engine.knowledge)
+        return Outcome(
+            attempt=record.attempt,
+            run=record.run,
+            server=record.server,
+            end=ending.end,
+            stage=watch.reading.stage,
+            started_at=record.started_at,
+            seconds=max(0.0, tools.clock.now() - record.started_at),
+            rung=record.rung,
+            verdict=verdict,
+            exit_status=ending.exit_status,
+            report=report,
+            log=f"{self._run.directory}/{record.log}",
+            figures=dict(watch.reading.figures),
+        )
+
+    def _settle(self, outcome: Outcome) -> None:
+        """
+        End what a failed attempt left behind, and write the outcome beside its log.
+        """
+        if outcome.end in (End.STALLED, End.DOOMED, End.DEAF, End.VANISHED):
+            port = self._record.server.port
+            again(lambda: stop(self._tools.box, python=self._place.python, runs=[self._run], port=port))
+        if outcome.end is not End.LOST:
+            text = json.encode(outcome).decode()
+            again(lambda: write_outcome(self._tools.box, self._run, text))
+
+    def _emit_begun(
+        self,
+        argv: tuple[tuple[str, ...], ...],
+        notes: tuple[str, ...],
+        reason: str,
+        changed: tuple[str, ...],
+        conceded: tuple[str, ...],
+    ) -> None:
+        self._tools.emit(
+            events.AttemptBegun(
+                at=self._tools.clock.now(),
+                record=self._record,
+                changed=changed,
+                conceded=conceded,
+                reason=reason,
+                command=argv,
+                notes=notes,
+            )
+        )

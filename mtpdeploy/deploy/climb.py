@@ -1,0 +1,132 @@
+"""
+The climb: attempt after attempt, decided by cause, from wherever an ascent stands to its end.
+
+`up` enters it with nothing running, `attach` with an attempt that another client launched.
+"""
+
+from datetime import UTC, datetime
+
+from msgspec import structs, to_builtins
+
+from mtpdeploy.core import events
+from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.ladder import Step, next_step
+from mtpdeploy.core.launch import AttemptRecord, log_name, run_name
+from mtpdeploy.core.machine import Facts
+from mtpdeploy.core.outcome import Ascent, Outcome
+from mtpdeploy.core.server import ServerSpec, changes
+from mtpdeploy.deploy.attempt import Attempt
+from mtpdeploy.deploy.ground import clear_way, look
+from mtpdeploy.deploy.journal import Journal
+from mtpdeploy.deploy.order import Order, Tools
+from mtpdeploy.remote import lock
+from mtpdeploy.remote.retry import again
+
+
+class Climb:
+    """
+    One ascent on one box while the lease is ours.
+    """
+
+    def __init__(
+        self, order: Order, tools: Tools, journal: Journal, facts: Facts, lease: lock.Lease, ascent: Ascent
+    ) -> None:
+        self._order = order
+        self._tools = tools
+        self._journal = journal
+        self._facts = facts
+        self._lease = lease
+        self.ascent = ascent
+
+    def from_start(self) -> Ascent:
+        """
+        Launch the server as asked, and climb from there.
+        """
+        return self._go(self._launch(self._order.server, None, "as asked"))
+
+    def from_running(self, record: AttemptRecord) -> Ascent:
+        """
+        Go on with an attempt that was launched already, whoever launched it.
+        """
+        return self._go(record)
+
+    def from_outcome(self) -> Ascent:
+        """
+        Go on after an attempt whose outcome is known, as if it had just ended.
+        """
+        following = self._decide()
+        return self.ascent if following is None else self._go(following)
+
+    def _go(self, running: AttemptRecord) -> Ascent:
+        while True:
+            outcome = Attempt(running, self._tools, self._journal, self._facts, self._lease).see_through()
+            self._add(outcome)
+            following = None if outcome.end is End.READY else self._decide()
+            if following is None:
+                return self.ascent
+            running = following
+
+    def _decide(self) -> AttemptRecord | None:
+        """
+        Launch what the last verdict calls for, or say why nothing is.
+        """
+        step = self._step()
+        now = self._tools.clock.now()
+        self._tools.emit(
+            events.NextStep(at=now, goes_on=step.server is not None, rung=step.rung, reason=step.reason)
+        )
+        if step.server is None:
+            self.ascent = structs.replace(self.ascent, stopped_because=step.reason)
+            self._journal.ascent(self.ascent)
+            return None
+        again(lambda: lock.keep(self._tools.box, self._lease))
+        self._facts = look(self._tools, self._order.server)
+        return self._launch(step.server, step.rung, step.reason)
+
+    def _step(self) -> Step:
+        allowed = self._order.options.max_attempts
+        last = self.ascent.outcomes[-1]
+        if last.end is End.LOST:
+            return Step(None, None, "the box is out of reach; `mtpdeploy attach` goes on once it is back")
+        if len(self.ascent.outcomes) >= allowed:
+            return Step(None, None, f"{allowed} attempts were allowed (--max-attempts)")
+        return next_step(self._order.ladder, self.ascent, self._facts.sglang_version or "")
+
+    def _launch(self, server: ServerSpec, rung: str | None, reason: str) -> AttemptRecord:
+        self._facts = clear_way(self._order, self._tools, self._facts)
+        record = self._record(server, rung)
+        attempt = Attempt(record, self._tools, self._journal, self._facts, self._lease)
+        attempt.launch(
+            reason=reason,
+            changed=self._against_last(server),
+            conceded=tuple(str(c) for c in changes(self.ascent.asked, server)),
+        )
+        return record
+
+    def _record(self, server: ServerSpec, rung: str | None) -> AttemptRecord:
+        number = len(self.ascent.outcomes) + 1
+        moment = datetime.fromtimestamp(self._tools.clock.now(), UTC)
+        return AttemptRecord(
+            ascent=self.ascent.id,
+            attempt=number,
+            run=run_name(moment, server.name, number),
+            log=log_name(moment, number),
+            started_at=moment.timestamp(),
+            asked=self.ascent.asked,
+            server=server,
+            rung=rung,
+            sglang_version=self._facts.sglang_version or "",
+            before=tuple(to_builtins(outcome) for outcome in self.ascent.outcomes),
+            options={"order": to_builtins(self._order.options), "ladder": self._order.ladder.name},
+            client=lock.whoami(),
+        )
+
+    def _against_last(self, server: ServerSpec) -> tuple[str, ...]:
+        last = self.ascent.outcomes[-1].server if self.ascent.outcomes else self.ascent.asked
+        return tuple(str(c) for c in changes(last, server))
+
+    def _add(self, outcome: Outcome) -> None:
+        self.ascent = structs.replace(self.ascent, outcomes=(*self.ascent.outcomes, outcome))
+        self._journal.outcome(outcome)
+        self._journal.ascent(self.ascent)
+        self._tools.emit(events.AttemptEnded(at=self._tools.clock.now(), outcome=outcome))

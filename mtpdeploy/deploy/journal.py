@@ -1,0 +1,170 @@
+"""
+The local copy of ascents, runs and events: it outlives the rented box.
+
+Layout below the state directory: `ascents/<ascent>/ascent.json`, `events.jsonl`, and one folder a
+run with its files (`attempt.json`, `launch.sh`, the log, `outcome.json`).
+"""
+
+import os
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Self
+
+from msgspec import DecodeError, Struct, json
+
+from mtpdeploy.core.events import TRANSIENT, AnyEvent
+from mtpdeploy.core.launch import OUTCOME_FILE, AttemptRecord
+from mtpdeploy.core.outcome import Ascent, Outcome
+from mtpdeploy.remote.frames import LogChanged
+from mtpdeploy.remote.link import HEAD
+
+
+def state_directory() -> Path:
+    """
+    Where everything local is kept: `MTPDEPLOY_STATE_DIR`, else the platform's place for state.
+    """
+    given = os.environ.get("MTPDEPLOY_STATE_DIR")
+    if given:
+        return Path(given).expanduser()
+    import platformdirs  # noqa: PLC0415 - only where no directory is given
+
+    return Path(platformdirs.user_state_dir("mtpdeploy"))
+
+
+class Journal:
+    """
+    The place where one ascent is written down as it happens; nobody else can read it (0700).
+    """
+
+    def __init__(self, state: Path, ascent: str) -> None:
+        self.folder = state / "ascents" / ascent
+        self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+
+    def event(self, event: AnyEvent) -> None:
+        """
+        Append an event, except those that only screens need.
+        """
+        if isinstance(event, TRANSIENT):
+            return
+        descriptor = os.open(self.folder / "events.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(json.encode(event) + b"\n")
+
+    def run_folder(self, run: str) -> Path:
+        """
+        The folder of one run's files.
+        """
+        folder = self.folder / run
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
+    def log_path(self, record: AttemptRecord) -> Path:
+        """
+        Where the copy of an attempt's log grows, byte for byte.
+        """
+        return self.run_folder(record.run) / record.log
+
+    def attempt(self, record: AttemptRecord, files: dict[str, str]) -> None:
+        """
+        Keep what an attempt is about to try: the files of its run directory.
+        """
+        folder = self.run_folder(record.run)
+        for name, text in files.items():
+            _replace(folder / name, text.encode())
+
+    def outcome(self, outcome: Outcome) -> None:
+        """
+        Keep how an attempt ended.
+        """
+        _replace(self.run_folder(outcome.run) / OUTCOME_FILE, json.encode(outcome))
+
+    def ascent(self, ascent: Ascent) -> None:
+        """
+        Keep the state of the whole ascent.
+        """
+        _replace(self.folder / "ascent.json", json.encode(ascent))
+
+
+class LocalCopy:
+    """
+    The copy of one log, which grows byte for byte. A context manager.
+
+    `length` is how much of the log on the box it holds, and so where following goes on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.length = path.stat().st_size if path.exists() else 0
+        self._file = self._open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, data: bytes) -> None:
+        """
+        Append what came; it is on its way to the disk when this returns.
+        """
+        self._file.write(data)
+        self.length += len(data)
+
+    def head(self) -> bytes:
+        """
+        The first bytes, by which another log of the same name is known.
+        """
+        with self.path.open("rb") as file:
+            return file.read(HEAD)
+
+    def begin_anew(self, changed: LogChanged) -> None:
+        """
+        Keep what stands under another name, since the log on the box was truncated or replaced.
+        """
+        if changed.what == "deleted":
+            return
+        self._file.close()
+        older = len(list(self.path.parent.glob(self.path.name + ".before-*")))
+        self.path.rename(self.path.with_name(f"{self.path.name}.before-{older + 1}"))
+        self._file, self.length = self._open(), 0
+
+    def _open(self) -> FileIO:
+        descriptor = os.open(self.path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        return FileIO(descriptor, "ab")
+
+
+class Past(Struct, frozen=True):
+    """
+    One ascent as the journal has it.
+    """
+
+    ascent: Ascent
+    folder: Path
+
+
+def history(state: Path) -> Iterator[Past]:
+    """
+    The ascents in the journal, newest first; a damaged record is passed over.
+    """
+    root = state / "ascents"
+    folders = sorted((f for f in root.iterdir() if f.is_dir()), reverse=True) if root.is_dir() else []
+    for folder in folders:
+        ascent = _read(folder / "ascent.json")
+        if ascent is not None:
+            yield Past(ascent, folder)
+
+
+def _read(path: Path) -> Ascent | None:
+    try:
+        return json.decode(path.read_bytes(), type=Ascent)
+    except (OSError, DecodeError):
+        return None
+
+
+def _replace(path: Path, content: bytes) -> None:
+    fresh = path.with_name(path.name + ".new")
+    descriptor = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    fresh.replace(path)

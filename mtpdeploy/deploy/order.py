@@ -1,0 +1,66 @@
+"""
+What one `up` was told to do, and the things it works with.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from msgspec import Struct
+
+from mtpdeploy.clock import Clock
+from mtpdeploy.core.events import Emit
+from mtpdeploy.core.ladder import Ladder
+from mtpdeploy.core.machine import Host
+from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.engines.base import Engine
+from mtpdeploy.remote.box import Box
+
+MAX_ATTEMPTS = 12
+"""Attempts of one ascent unless told otherwise: the whole default ladder fits, an endless climb does not."""
+
+
+class Options(Struct, frozen=True):
+    """
+    How to go about it. Kept in attempt.json, so that `attach` goes on in the same way.
+
+    `max_attempts` bounds the ascent; `keep_others` leaves other servers of the same user alone even in
+    the way; `take` ends one that is working on requests; `force` restarts what already serves.
+    """
+
+    max_attempts: int = MAX_ATTEMPTS
+    keep_others: bool = False
+    take: bool = False
+    force: bool = False
+    break_lock: bool = False
+    detach: bool = False
+
+
+class Order(Struct, frozen=True):
+    """
+    One server on one host, with the ladder to climb.
+    """
+
+    server: ServerSpec
+    host: Host
+    ladder: Ladder
+    options: Options = Options()
+
+
+@dataclass(frozen=True)
+class Tools:
+    """
+    What an ascent works with: the open box, the engine, the clock, where to tell and where to keep.
+
+    `ladder` finds one by name. `key` gives the value of a secret for requests (an API key), "" where there
+    is none.
+    """
+
+    box: Box
+    engine: Engine
+    clock: Clock
+    emit: Emit
+    state: Path
+    ladder: Callable[[str], Ladder]
+    templates: Path | None = None
+    key: Callable[[ServerSpec], str] = lambda _server: ""

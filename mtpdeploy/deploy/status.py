@@ -1,0 +1,72 @@
+"""
+What runs on a box, told from its files and processes.
+"""
+
+from msgspec import Struct
+
+from mtpdeploy.core.launch import AttemptRecord, RunState, run_state
+from mtpdeploy.core.machine import Facts, RunRecord
+from mtpdeploy.core.outcome import Outcome
+from mtpdeploy.deploy.up import read_outcome, read_record
+
+
+class RunStatus(Struct, frozen=True):
+    """
+    One run on the box: what was asked, what runs, how it stands.
+
+    `state` is `ready` where the outcome says so and the process lives, else what the files say.
+    """
+
+    run: str
+    server: str
+    attempt: int
+    state: str
+    port: int
+    started_at: float
+    pid: int | None
+    log: str
+    ascent: str
+    accept_length: float | None
+    exit_status: int | None
+
+
+def statuses(facts: Facts) -> list[RunStatus]:
+    """
+    All runs whose record can be read, newest first.
+    """
+    found = []
+    for run in sorted(facts.runs, key=lambda r: r.name, reverse=True):
+        record = read_record(run)
+        if record is not None:
+            found.append(_status(facts, run, record, read_outcome(run)))
+    return found
+
+
+def is_living(status: RunStatus) -> bool:
+    """
+    Whether the run's process lives.
+    """
+    return status.state.startswith("ready") or status.state in (RunState.RUNNING, RunState.STARTING)
+
+
+def _status(facts: Facts, run: RunRecord, record: AttemptRecord, outcome: Outcome | None) -> RunStatus:
+    state = run_state(run)
+    proved = outcome.report if outcome else None
+    told: str = state
+    if state is RunState.RUNNING and proved is not None:
+        told = "ready" if proved.mtp_proven is not False else "ready, MTP not proven"
+    elif state is not RunState.RUNNING and outcome is not None and outcome.verdict is not None:
+        told = f"{state}: {outcome.verdict.cause}"
+    return RunStatus(
+        run=run.name,
+        server=record.asked.name,
+        attempt=record.attempt,
+        state=told,
+        port=record.server.port,
+        started_at=record.started_at,
+        pid=run.process.pid if run.process else None,
+        log=f"{facts.work_dir}/runs/{run.name}/{record.log}",
+        ascent=record.ascent,
+        accept_length=proved.accept_length if proved else None,
+        exit_status=run.exit_status,
+    )

@@ -1,0 +1,139 @@
+"""
+The story: look, take the lease, clear, climb, hand over.
+"""
+
+import secrets
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from msgspec import json, structs
+
+from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.events import AnyEvent
+from mtpdeploy.core.launch import AttemptRecord, RunState, run_state, stamp
+from mtpdeploy.core.machine import Facts, RunRecord
+from mtpdeploy.core.outcome import Ascent, Outcome
+from mtpdeploy.deploy.climb import Climb
+from mtpdeploy.deploy.ground import look
+from mtpdeploy.deploy.journal import Journal
+from mtpdeploy.deploy.order import Order, Tools
+from mtpdeploy.remote import lock
+from mtpdeploy.remote.facts import unfit
+
+
+def bring_up(order: Order, tools: Tools) -> Ascent:
+    """
+    Bring the server up, whatever it takes within the ladder; return how it went.
+
+    What already serves (or starts) in the same configuration is proved (or followed), not restarted.
+
+    Raises:
+        BoxUnfit: the box lacks something, or something in the way is not to be ended.
+        BoxLocked: somebody else deploys there.
+        ConnectionLost: the box went out of reach for good.
+    """
+    facts = look(tools, order.server)
+    problem = unfit(facts, order.host, order.server)
+    if problem is not None:
+        raise problem
+    lease = lock.take(
+        tools.box,
+        work_dir=facts.work_dir,
+        python=facts.python or "python3",
+        purpose=f"up {order.server.name}",
+        force=order.options.break_lock,
+    )
+    try:
+        return _climb(order, tools, facts, lease)
+    finally:
+        lock.release(tools.box, lease)
+
+
+def _climb(order: Order, tools: Tools, facts: Facts, lease: lock.Lease) -> Ascent:
+    same = None if order.options.force else same_server(facts, order)
+    if same is not None:
+        record, done = same
+        return resume(order, tools, facts, lease, record, done)
+    ascent = Ascent(id=ascent_id(tools.clock.now(), order), host=order.host.name, asked=order.server)
+    return _begin(order, tools, facts, lease, ascent).from_start()
+
+
+def same_server(facts: Facts, order: Order) -> tuple[AttemptRecord, Outcome | None] | None:
+    """
+    The newest living run that was asked for the same server, with its outcome where it has one.
+    """
+    for run in sorted(facts.runs, key=lambda r: r.name, reverse=True):
+        if run_state(run) is not RunState.RUNNING:
+            continue
+        record = read_record(run)
+        if record is not None and record.asked == order.server:
+            return record, read_outcome(run)
+    return None
+
+
+def resume(
+    order: Order,
+    tools: Tools,
+    facts: Facts,
+    lease: lock.Lease,
+    record: AttemptRecord,
+    done: Outcome | None,
+) -> Ascent:
+    """
+    Go on with an ascent from what its newest run says.
+    """
+    ascent = Ascent(
+        id=record.ascent,
+        host=order.host.name,
+        asked=record.asked,
+        outcomes=tuple(json.decode(json.encode(o), type=Outcome) for o in record.before),
+        already_running=done is not None and done.end is End.READY,
+    )
+    climb = _begin(order, tools, facts, lease, ascent)
+    if done is not None and done.end is not End.READY:
+        climb.ascent = structs.replace(ascent, outcomes=(*ascent.outcomes, done))
+        return climb.from_outcome()
+    return climb.from_running(record)
+
+
+def _begin(order: Order, tools: Tools, facts: Facts, lease: lock.Lease, ascent: Ascent) -> Climb:
+    """
+    A climb whose events are written down, too.
+    """
+    journal = Journal(tools.state, ascent.id)
+
+    def emit(event: AnyEvent) -> None:
+        journal.event(event)
+        tools.emit(event)
+
+    return Climb(order, replace(tools, emit=emit), journal, facts, lease, ascent)
+
+
+def read_record(run: RunRecord) -> AttemptRecord | None:
+    """
+    A run's attempt.json, or None where it cannot be read.
+    """
+    try:
+        return json.decode(run.attempt.encode(), type=AttemptRecord)
+    except ValueError:
+        return None
+
+
+def read_outcome(run: RunRecord) -> Outcome | None:
+    """
+    A run's outcome.json, or None where there is none.
+    """
+    if run.outcome is None:
+        return None
+    try:
+        return json.decode(run.outcome.encode(), type=Outcome)
+    except ValueError:
+        return None
+
+
+def ascent_id(now: float, order: Order) -> str:
+    """
+    A name for an ascent: sortable by time, and not shared by two that begin in the same second.
+    """
+    moment = datetime.fromtimestamp(now, UTC)
+    return f"{stamp(moment)}-{order.server.name}-{secrets.token_hex(3)}".replace("/", "-")

@@ -1,0 +1,245 @@
+"""
+From launched to an ending: the one loop of the program.
+
+It ends by the first of: the server looks ready and the listener is this attempt's own (the proof may
+start); the exit record; the process gone without one; a failure in the log that no waiting can mend
+(the process then gets a moment to die and is ended); a stage's patience used up; the box gone.
+"""
+
+import contextlib
+import queue
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Thread
+
+from msgspec import Struct
+
+from mtpdeploy.clock import Clock
+from mtpdeploy.core import events
+from mtpdeploy.core.diagnosis import End, Milestone, Stage
+from mtpdeploy.core.events import Emit
+from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.outcome import Report
+from mtpdeploy.engines.base import Engine, LogReading
+from mtpdeploy.remote.frames import (
+    Ended,
+    FollowEvent,
+    Gone,
+    Heartbeat,
+    LineBack,
+    LineLost,
+    Listening,
+    LogChanged,
+    NewBytes,
+)
+from mtpdeploy.remote.lines import Line, Lines
+
+Arriving = queue.Queue[FollowEvent | None]
+"""What the follower delivers; None only wakes the loop."""
+
+DOOM_GRACE = 10.0
+"""
+Seconds a doomed server may take to die by itself, so that its last words are in the log: the real one
+is gone 1 to 3 s after a scheduler exception (SGLang 0.5.23 on a CPU, logs f02 to f13).
+"""
+
+TICK = 0.5
+"""Seconds between looks at the clock while nothing arrives; no event waits for it."""
+
+HEALTH_AFTER = 10.0
+"""
+Seconds that a listening server may go without the ready line before its health is asked: the line
+comes within a second of the warm-up (same logs), and each question generates a token.
+"""
+
+
+class Ending(Struct, frozen=True):
+    """
+    How the watching ended. For READY the process still runs and the proof is due.
+    """
+
+    end: End
+    exit_status: int | None = None
+    after: dict[str, str] = {}
+    by: str = ""
+
+
+class Watch:
+    """
+    What is known about one running attempt while it is watched.
+    """
+
+    def __init__(
+        self, record: AttemptRecord, engine: Engine, emit: Emit, clock: Clock, healthy: Callable[[], bool]
+    ) -> None:
+        self.record = record
+        self.reading: LogReading = engine.reading()
+        self._engine = engine
+        self._emit = emit
+        self._clock = clock
+        self._ask_health = healthy
+        self._lines = Lines()
+        self._owner = "none"
+        self._ready_line = False
+        self._healthy = False
+        self._listening_since: float | None = None
+        self._asking: Thread | None = None
+        self._doomed_since: float | None = None
+        self._moved = clock.monotonic()
+        self._cpu: float | None = None
+        self._progress = ""
+
+    def until_end(self, arriving: Arriving, proof: "Future[Report] | None" = None) -> Ending:
+        """
+        Consume what the follower delivers until the attempt has an ending.
+
+        While a `proof` is under way READY is no ending by itself: the proof's end is, or the server's.
+        """
+        if proof is not None:
+            proof.add_done_callback(lambda _proof: _wake(arriving))
+        while True:
+            try:
+                ending = self._take(arriving.get(timeout=TICK))
+            except queue.Empty:
+                ending = None
+            ending = ending or self._judge(proof)
+            if ending is not None:
+                return ending
+
+    def read_copy(self, log: Path, length: int) -> None:
+        """
+        Read what an earlier client has already stored, so that line numbers and stages are complete.
+        """
+        with log.open("rb") as file:
+            while length > 0 and (data := file.read(min(length, 1 << 20))):
+                self._understand(self._lines.feed(data))
+                length -= len(data)
+
+    def _take(self, event: FollowEvent | None) -> Ending | None:
+        match event:
+            case NewBytes(data=data):
+                self._read(data)
+            case Heartbeat():
+                self._note_activity(event)
+            case Listening(owner=owner):
+                self._owner = owner
+                self._listening_since = self._clock.monotonic() if owner == "run" else None
+            case Ended():
+                return self._ended(event)
+            case Gone(reason=reason):
+                return Ending(End.LOST, after={"lost": reason})
+            case LineLost(since=since):
+                self._emit(events.LineLost(at=self._clock.now(), since=since))
+            case LineBack(gap_seconds=seconds):
+                self._moved = self._clock.monotonic()
+                self._emit(events.LineBack(at=self._clock.now(), seconds=seconds))
+            case LogChanged(what=what):
+                self._lines = Lines()
+                self._emit(events.Note(at=self._clock.now(), text=f"the log on the box was {what}"))
+        return None
+
+    def _read(self, data: bytes) -> None:
+        self._moved = self._clock.monotonic()
+        self._show(self._lines.feed(data))
+
+    def _show(self, lines: list[Line]) -> None:
+        whole = [line for line in lines if not line.bar]
+        if whole:
+            texts = tuple(line.text for line in whole)
+            attempt = self.record.attempt
+            self._emit(
+                events.LogLines(at=self._clock.now(), attempt=attempt, first=whole[0].number, lines=texts)
+            )
+        self._understand(lines)
+
+    def _understand(self, lines: list[Line]) -> None:
+        for line in lines:
+            for milestone in self.reading.feed(line.number, line.text):
+                self._reached(milestone)
+        if self.reading.progress != self._progress:
+            self._progress = self.reading.progress
+            self._emit(
+                events.Progress(at=self._clock.now(), attempt=self.record.attempt, text=self._progress)
+            )
+
+    def _reached(self, milestone: Milestone) -> None:
+        self._ready_line = self._ready_line or milestone.stage is Stage.READY
+        now = self._clock.now()
+        self._emit(
+            events.Reached(
+                at=now,
+                attempt=self.record.attempt,
+                milestone=milestone,
+                seconds=max(0.0, now - self.record.started_at),
+            )
+        )
+
+    def _note_activity(self, beat: Heartbeat) -> None:
+        cpu = beat.cpu_seconds or 0.0
+        if self._cpu is not None and (cpu - self._cpu > CPU_IS_WORK or beat.compilers):
+            self._moved = self._clock.monotonic()
+        self._cpu = cpu
+
+    def _ended(self, event: Ended) -> Ending:
+        self._show(self._lines.finish())
+        stopped = event.record.get("stopped")
+        if stopped:
+            return Ending(End.STOPPED, exit_status=event.status, after={"stopped": f"stopped by {stopped}"})
+        if event.vanished:
+            return Ending(End.VANISHED)
+        return Ending(End.EXITED, exit_status=event.status)
+
+    def _judge(self, proof: "Future[Report] | None") -> Ending | None:
+        now = self._clock.monotonic()
+        if proof is not None:
+            return Ending(End.READY) if proof.done() else None
+        if self._owner == "run" and (self._ready_line or self._healthy):
+            return Ending(End.READY, by="ready line" if self._ready_line else "health")
+        if self._owner == "run" and self._listening_since is not None:
+            self._ask_if_due(now)
+        if self.reading.fatal is not None:
+            return self._doom(now)
+        patience = self._engine.patience.get(self.reading.stage, DEFAULT_PATIENCE)
+        if now - self._moved > patience:
+            return Ending(End.STALLED, after={"patience": f"{patience:.0f} s without a sign of progress"})
+        return None
+
+    def _doom(self, now: float) -> Ending | None:
+        fatal = self.reading.fatal
+        if self._doomed_since is None and fatal is not None:
+            self._doomed_since = now
+            self._emit(
+                events.Doomed(
+                    at=self._clock.now(), attempt=self.record.attempt, line=fatal.line, text=fatal.text
+                )
+            )
+        if self._doomed_since is not None and now - self._doomed_since > DOOM_GRACE:
+            return Ending(End.DOOMED)
+        return None
+
+    def _ask_if_due(self, now: float) -> None:
+        waited = now - (self._listening_since or now)
+        if waited < HEALTH_AFTER or (self._asking and self._asking.is_alive()):
+            return
+        self._listening_since = now
+        self._asking = Thread(target=self._learn_health, name="health", daemon=True)
+        self._asking.start()
+
+    def _learn_health(self) -> None:
+        self._healthy = self._ask_health()
+
+
+def _wake(arriving: Arriving) -> None:
+    with contextlib.suppress(queue.Full):
+        arriving.put_nowait(None)
+
+
+CPU_IS_WORK = 0.5
+"""
+CPU seconds between two heartbeats (5 s) that count as a sign of progress: an importing or compiling
+family burns a whole core, an idle one under 0.05 s (measured on SGLang 0.5.23, CPU, two cores).
+"""
+
+DEFAULT_PATIENCE = 900.0
+"""Seconds for a stage that the engine names no patience for."""
