@@ -1,0 +1,1 @@
+"""See the reading order in `mtpdeploy/__init__.py`."""

@@ -1,0 +1,129 @@
+"""
+From the command line and hosts.toml to an order.
+"""
+
+import os
+from importlib import resources
+
+from msgspec import structs
+
+from mtpdeploy.cli.options import Asked
+from mtpdeploy.core.ladder import Ladder
+from mtpdeploy.core.machine import Host
+from mtpdeploy.demo.place import stand_in
+from mtpdeploy.deploy.journal import state_directory
+from mtpdeploy.deploy.order import Options, Order
+from mtpdeploy.engines.sglang.rungs import LADDERS
+from mtpdeploy.errors import ConfigError
+from mtpdeploy.inventory.explain import Explained
+from mtpdeploy.inventory.load import Inventory, load
+from mtpdeploy.inventory.overrides import Overrides
+from mtpdeploy.inventory.reach import choose_host, host_of
+from mtpdeploy.inventory.resolve import explain, resolve
+from mtpdeploy.remote.address import parse_address
+from mtpdeploy.remote.ssh_config import effective
+
+DEMO = "demo"
+"""The host name of the built-in simulated box; `demo:hang=graphs` makes it hostile."""
+
+
+def order_from(asked: Asked, options: Options) -> Order:
+    """
+    The server, host and ladder that a command line means.
+
+    Raises:
+        ConfigError: hosts.toml, the environment or the command line says something that cannot be.
+    """
+    resolved = resolve(
+        inventory_for(asked),
+        asked.server,
+        asked.on,
+        overrides_of(asked),
+        read_address=parse_address,
+        is_alias=is_alias,
+    )
+    limit = resolved.explained.max_attempts or options.max_attempts
+    server = stand_in(resolved.server, state_directory()) if is_demo(resolved.host) else resolved.server
+    return Order(server, resolved.host, resolved.ladder, structs.replace(options, max_attempts=limit))
+
+
+def host_from(asked: Asked) -> Host:
+    """
+    The host that a command line means, for commands that need no server.
+
+    Raises:
+        ConfigError: none or several to choose from, or a line that cannot be read.
+    """
+    chosen = choose_host(load(asked.config_file), asked.on, read_address=parse_address, is_alias=is_alias)
+    return host_of(chosen)
+
+
+def find_ladder(config_file: str | None, name: str) -> Ladder:
+    """
+    A ladder by name: one of hosts.toml, or a built-in one.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    own = load(config_file).ladders
+    if name in own:
+        return own[name].value
+    if name in LADDERS:
+        return LADDERS[name]
+    raise ConfigError(f"there is no ladder `{name}`", hint="the ladders are " + ", ".join([*own, *LADDERS]))
+
+
+def explained(asked: Asked) -> Explained:
+    """
+    Every value with where it came from.
+
+    Raises:
+        ConfigError: as `order_from`.
+    """
+    return explain(
+        load(asked.config_file),
+        asked.server,
+        asked.on,
+        overrides_of(asked),
+        read_address=parse_address,
+        is_alias=is_alias,
+    )
+
+
+def inventory_for(asked: Asked) -> Inventory:
+    """
+    What is configured; on the demo box its own server, where no other is named.
+    """
+    inventory = load(asked.config_file)
+    on = asked.on or os.environ.get("MTPDEPLOY_ON", "")
+    named = asked.server or os.environ.get("MTPDEPLOY_SERVER") or asked.config_file
+    if on.partition(":")[0] == DEMO and not named:
+        return load(str(resources.files("mtpdeploy.demo") / "hosts.toml"))
+    return inventory
+
+
+def overrides_of(asked: Asked) -> Overrides:
+    """
+    The options of a command line that change a server.
+    """
+    return Overrides(
+        sets=asked.settings,
+        port=asked.port,
+        gpus=asked.gpus,
+        ladder=asked.ladder,
+        max_attempts=asked.max_attempts,
+    )
+
+
+def is_demo(host: Host) -> bool:
+    """
+    Whether a host is the built-in demo box.
+    """
+    return host.address.partition(":")[0] == DEMO
+
+
+def is_alias(name: str) -> bool:
+    """
+    Whether the user's OpenSSH configuration knows a name.
+    """
+    return effective(Host(name=name, address=name, alias=name)).address != name

@@ -1,0 +1,79 @@
+"""
+What `--json` prints: one document, with the same names everywhere.
+"""
+
+from typing import Any
+
+from msgspec import to_builtins
+
+from mtpdeploy.cli.words import cause_name
+from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.outcome import Ascent, Outcome
+from mtpdeploy.core.server import changes
+from mtpdeploy.errors import MTP_NOT_PROVEN, SERVER_NOT_UP
+
+
+def exit_status(ascent: Ascent) -> int:
+    """
+    The status that `up` and `attach` leave with.
+    """
+    ready = ascent.ready
+    if ready is None:
+        return SERVER_NOT_UP
+    if ready.report is not None and ready.report.mtp_proven is False:
+        return MTP_NOT_PROVEN
+    return 0
+
+
+def ascent_document(ascent: Ascent) -> dict[str, Any]:
+    """
+    An ascent for programs: the attempts with cause, rung and proving line, and how to reach the server.
+    """
+    ready = ascent.ready
+    return {
+        "ascent": ascent.id,
+        "host": ascent.host,
+        "server": ascent.asked.name,
+        "ready": ready is not None,
+        "already_running": ascent.already_running,
+        "mtp_proven": ready.report.mtp_proven if ready and ready.report else None,
+        "accept_length": ready.report.accept_length if ready and ready.report else None,
+        "exit_status": exit_status(ascent),
+        "endpoint": _endpoint(ready) if ready else None,
+        "conceded": list(ascent.conceded),
+        "stopped_because": ascent.stopped_because or None,
+        "attempts": [_attempt(ascent, n) for n in range(len(ascent.outcomes))],
+        "report": to_builtins(ready.report) if ready and ready.report else None,
+    }
+
+
+def _endpoint(ready: Outcome) -> dict[str, Any]:
+    return {
+        "port": ready.server.port,
+        "base_url": f"http://127.0.0.1:{ready.server.port}/v1",
+        "model": ready.server.served_name,
+    }
+
+
+def _attempt(ascent: Ascent, number: int) -> dict[str, Any]:
+    outcome = ascent.outcomes[number]
+    before = ascent.outcomes[number - 1].server if number else ascent.asked
+    verdict = outcome.verdict
+    return {
+        "attempt": outcome.attempt,
+        "run": outcome.run,
+        "rung": outcome.rung,
+        "changed": [to_builtins(c) for c in changes(before, outcome.server)],
+        "end": "ready" if outcome.end is End.READY else outcome.end.name.lower(),
+        "stage": outcome.stage,
+        "seconds": round(outcome.seconds, 3),
+        "exit_status": outcome.exit_status,
+        "cause": cause_name(verdict.cause) if verdict else None,
+        "cause_text": str(verdict.cause) if verdict else None,
+        "proof": verdict.proof if verdict else None,
+        "line": verdict.line if verdict else None,
+        "because": verdict.because if verdict else None,
+        "remedy": verdict.remedy if verdict else None,
+        "log": outcome.log,
+        "figures": outcome.figures,
+    }

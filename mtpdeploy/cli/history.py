@@ -1,0 +1,51 @@
+"""
+`mtpdeploy history`: earlier ascents from the local journal.
+"""
+
+import click
+
+from mtpdeploy.cli import tables
+from mtpdeploy.cli.documents import ascent_document
+from mtpdeploy.cli.output import print_json
+from mtpdeploy.cli.words import how_it_ended
+from mtpdeploy.core.units import duration
+
+
+@click.command("history")
+@click.option("--on", "host", help="Only ascents on this host.")
+@click.option("--server", help="Only ascents of this server.")
+@click.option("-n", "--last", "count", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
+def command(host: str | None, server: str | None, count: int, *, as_json: bool) -> None:
+    """
+    Show earlier ascents from the local journal, newest first, every attempt with how it ended.
+    """
+    from mtpdeploy.deploy.journal import history, state_directory  # noqa: PLC0415
+
+    wanted = [
+        past
+        for past in history(state_directory())
+        if host in (None, past.ascent.host) and server in (None, past.ascent.asked.name)
+    ][:count]
+    if as_json:
+        print_json([{**ascent_document(p.ascent), "folder": str(p.folder)} for p in wanted])
+        return
+    if not wanted:
+        click.echo("no ascent in the journal", err=True)
+        return
+    rows = []
+    for past in wanted:
+        for outcome in past.ascent.outcomes:
+            first = outcome is past.ascent.outcomes[0]
+            rows.append(
+                (
+                    tables.when(outcome.started_at),
+                    past.ascent.host if first else "",
+                    past.ascent.asked.name if first else "",
+                    str(outcome.attempt),
+                    outcome.rung or ("as asked" if outcome.attempt == 1 else "again"),
+                    how_it_ended(outcome),
+                    duration(outcome.seconds),
+                )
+            )
+    click.echo(tables.table(("started", "host", "server", "attempt", "rung", "then", "after"), rows))

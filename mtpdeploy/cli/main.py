@@ -1,0 +1,159 @@
+"""
+The command group; turns errors into one message and an exit status.
+"""
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from mtpdeploy.errors import BUG, ConfigError, Interrupted, MtpDeployError
+
+COMMANDS = {
+    "up": "Bring a server up on a box, climbing the ladder by cause until it is ready.",
+    "attach": "Go on following a launch, or an ascent, after its client died.",
+    "logs": "Show the server's log.",
+    "status": "Show what runs on a box.",
+    "down": "Stop a server and prove that it is gone.",
+    "tunnel": "Keep localhost:PORT open on the endpoint of a box.",
+    "history": "Show earlier ascents from the local journal.",
+    "render": "Print the wrapper script that would be launched.",
+    "rungs": "List the rungs of a ladder: what each concedes, and which causes it answers.",
+    "hosts": "List the hosts of hosts.toml; add one; forget a host key.",
+    "config": "Print every value with where it came from.",
+}
+"""Every command with its short help, so that `--help` imports none of them."""
+
+EXIT_STATUSES = """
+\b
+Exit status:
+  0    the server is up, and MTP is proven where it was asked for
+  1    the server did not come up, or failed a check
+  2    hosts.toml or the command line is wrong
+  3    the box cannot be reached or entered, or was lost for good
+  4    the box lacks something, or something else is in the way
+  5    somebody else is deploying there
+  6    a command mtpdeploy relies on failed
+  8    up, but MTP not proven
+  70   a bug in mtpdeploy; the traceback is in a file
+  130  interrupted: detached, the server goes on
+"""
+
+
+class Commands(click.Group):
+    """
+    Commands that are imported when they are called.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """
+        All names, in the order of a deployment.
+        """
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """
+        Import one command.
+        """
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"mtpdeploy.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """
+        The list of commands, without importing them.
+        """
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=Commands,
+    epilog=EXIT_STATUSES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(package_name="mtpdeploy", prog_name="mtpdeploy")
+def group() -> None:
+    r"""
+    Bring up SGLang with multi-token prediction on a rented GPU box over SSH.
+
+    \b
+    mtpdeploy up --on demo                                   see it on the built-in simulated box
+    mtpdeploy up qwen3.6-27b --on "ssh -p 19248 root@IP"     paste your provider's line
+    """
+
+
+def run(arguments: Sequence[str]) -> int:
+    """
+    Run one command line; return the exit status.
+    """
+    try:
+        status = group.main(list(arguments), prog_name="mtpdeploy", standalone_mode=False)
+    except MtpDeployError as error:
+        return fail(error)
+    except click.ClickException as error:
+        return fail(ConfigError(_sentence(error), hint=_usage_hint(error)))
+    except (click.Abort, KeyboardInterrupt):
+        return fail(Interrupted("interrupted"))
+    except BrokenPipeError:
+        return _quiet_end()
+    except Exception:  # noqa: BLE001 - the one place that turns a bug into a message
+        return _bug()
+    return status if isinstance(status, int) else 0
+
+
+def fail(error: MtpDeployError) -> int:
+    """
+    Print an error and its hint; return its exit status.
+    """
+    click.secho(f"error: {error.message}", err=True, fg="red")
+    if error.hint:
+        lines = error.hint.splitlines()
+        click.echo("", err=True)
+        click.echo("\n".join([f"hint: {lines[0]}", *(f"      {line}" for line in lines[1:])]), err=True)
+    return error.exit_status
+
+
+def _sentence(error: click.ClickException) -> str:
+    text = error.format_message().rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _usage_hint(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"see `{context.command_path} --help`" if context else "see `mtpdeploy --help`"
+
+
+def _quiet_end() -> int:
+    """
+    Whoever read our output is gone; leave as a program in a pipe does.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 141
+
+
+def _bug() -> int:
+    from mtpdeploy.deploy.journal import state_directory  # noqa: PLC0415 - only for a bug
+
+    folder = state_directory()
+    moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    file = Path(folder) / f"traceback-{moment}-{os.getpid()}.txt"
+    try:
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        file.write_text(traceback.format_exc())
+        where = f"the traceback is in {file}"
+    except OSError:
+        traceback.print_exc()
+        where = "the traceback is above"
+    kind, value, _ = sys.exc_info()
+    name = kind.__name__ if kind else "error"
+    click.secho(f"error: a bug in mtpdeploy: {name}: {value}", err=True, fg="red")
+    click.echo(f"\nhint: {where}; please report it", err=True)
+    return BUG

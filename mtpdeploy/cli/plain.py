@@ -1,0 +1,71 @@
+"""
+A line per event: for logs, pipes and terminals alike.
+"""
+
+import sys
+from threading import Lock
+from typing import TextIO
+
+import click
+
+from mtpdeploy.cli.words import sentence, shorten
+from mtpdeploy.core import events
+from mtpdeploy.core.diagnosis import End
+from mtpdeploy.remote.lines import terminal_view
+
+COLOURS = {
+    events.AttemptBegun: "cyan",
+    events.Doomed: "yellow",
+    events.LineLost: "yellow",
+    events.NextStep: "cyan",
+    events.InTheWay: "yellow",
+}
+"""What stands out on a terminal; everything can be understood without."""
+
+LINE_WIDTH = 2000
+"""Characters of a log line that are shown: the server_args line alone has 19,000 (SGLang 0.5.23)."""
+
+
+class Plain:
+    """
+    Prints events as sentences, and the server's log lines as they come.
+    """
+
+    def __init__(self, out: TextIO | None = None, *, show_log: bool = True) -> None:
+        self._out = out or sys.stderr
+        self._show_log = show_log
+        self._lock = Lock()
+
+    def show(self, event: events.AnyEvent) -> None:
+        """
+        Show one event; may be called from any thread.
+        """
+        with self._lock:
+            if isinstance(event, events.LogLines):
+                self._log(event)
+                return
+            text = sentence(event)
+            if text:
+                self._print(text, self._colour(event))
+
+    def _log(self, event: events.LogLines) -> None:
+        if not self._show_log:
+            return
+        for line in event.lines:
+            if line.strip():
+                self._print(f"  | {shorten_line(line)}", "bright_black")
+
+    def _colour(self, event: events.AnyEvent) -> str | None:
+        if isinstance(event, events.AttemptEnded):
+            return "green" if event.outcome.end is End.READY else "red"
+        return COLOURS.get(type(event))
+
+    def _print(self, text: str, colour: str | None) -> None:
+        click.secho(text, file=self._out, fg=colour)
+
+
+def shorten_line(line: str) -> str:
+    """
+    A log line as it is shown: nothing in it that a terminal would obey, and not too long.
+    """
+    return shorten(terminal_view(line), LINE_WIDTH)

@@ -1,0 +1,133 @@
+"""
+Printing logs: what is kept here first, then what the box has beyond it.
+"""
+
+import queue
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from mtpdeploy.cli.choose import host_from
+from mtpdeploy.cli.opening import open_tools
+from mtpdeploy.cli.options import Asked
+from mtpdeploy.cli.plain import Plain
+from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.machine import Facts, RunRecord
+from mtpdeploy.deploy.attach import newest
+from mtpdeploy.deploy.ground import look
+from mtpdeploy.deploy.journal import history, state_directory
+from mtpdeploy.deploy.order import Tools
+from mtpdeploy.deploy.up import read_record
+from mtpdeploy.errors import ConfigError
+from mtpdeploy.remote.follow import QUEUE_EVENTS, Follower, LogSource, reader_on
+from mtpdeploy.remote.frames import Ended, FollowEvent, Gone, Heartbeat, LineBack, LineLost, NewBytes
+from mtpdeploy.remote.link import HEAD
+
+
+def print_local(asked: Asked, attempt: int | None) -> int:
+    """
+    Print the copy of a log that is kept here.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for past in history(state_directory()):
+        if asked.server not in (None, past.ascent.asked.name) or asked.on not in (None, past.ascent.host):
+            continue
+        outcomes = [o for o in past.ascent.outcomes if attempt in (None, o.attempt)]
+        if outcomes:
+            _copy_out(past.folder / outcomes[-1].run / Path(outcomes[-1].log).name)
+            return 0
+    raise ConfigError("no such log is kept here", hint="without `--local` the box is asked")
+
+
+def print_remote(asked: Asked, attempt: int | None, *, follow: bool) -> int:
+    """
+    Print the log of a run on the box, and with `follow` what comes after.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
+    with open_tools(host_from(asked), asked, Plain().show) as tools:
+        facts = look(tools, None)
+        run, record = _choose(facts, asked.server, attempt)
+        try:
+            _print_log(tools, facts, run, record, follow=follow)
+        except KeyboardInterrupt:
+            click.echo("stopped following; the server goes on", err=True)
+    return 0
+
+
+def _choose(facts: Facts, server: str | None, attempt: int | None) -> tuple[RunRecord, AttemptRecord]:
+    run, record = newest(facts, server=server)
+    if attempt is None or record.attempt == attempt:
+        return run, record
+    for other in facts.runs:
+        of = read_record(other)
+        if of is not None and of.ascent == record.ascent and of.attempt == attempt:
+            return other, of
+    raise ConfigError(
+        f"the ascent `{record.ascent}` has no attempt {attempt} on the box", hint="see `mtpdeploy history`"
+    )
+
+
+def _print_log(tools: Tools, facts: Facts, run: RunRecord, record: AttemptRecord, *, follow: bool) -> None:
+    """
+    The copy that is kept here, then what the box has beyond it; the copy itself is left alone.
+    """
+    copy = tools.state / "ascents" / record.ascent / record.run / record.log
+    shown = copy.stat().st_size if copy.exists() else 0
+    head = _copy_out(copy) if shown else b""
+    if not follow and shown >= run.log_bytes:
+        return
+    arriving: queue.Queue[FollowEvent] = queue.Queue(QUEUE_EVENTS)
+    follower = Follower(
+        reader_on(tools.box, facts.python or "python3"),
+        LogSource(run_dir=f"{facts.work_dir}/runs/{run.name}", log=record.log, port=record.server.port),
+        sink=lambda _data: None,
+        offset=shown,
+        head=head,
+        events=arriving,
+        clock=tools.clock,
+    )
+    with follower:
+        for data in _bytes(arriving):
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+            shown += len(data)
+            if not follow and shown >= run.log_bytes:
+                return
+
+
+def _bytes(arriving: "queue.Queue[FollowEvent]") -> Iterator[bytes]:
+    while True:
+        match arriving.get():
+            case NewBytes(data=data):
+                yield data
+            case Ended():
+                return
+            case Gone(reason=reason):
+                click.echo(f"the line to the box is gone: {reason}", err=True)
+                return
+            case LineLost():
+                click.echo("the line to the box broke; trying to come back", err=True)
+            case LineBack() | Heartbeat():
+                continue
+
+
+def _copy_out(path: Path) -> bytes:
+    """
+    Print a file; what it begins with, by which the log is known again.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+            sys.stdout.buffer.write(head)
+            shutil.copyfileobj(file, sys.stdout.buffer, 1 << 20)
+    except FileNotFoundError as error:
+        raise ConfigError(f"the copy is gone: {path}", hint="without `--local` the box is asked") from error
+    sys.stdout.buffer.flush()
+    return head

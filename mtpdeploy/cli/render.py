@@ -1,0 +1,40 @@
+"""
+`mtpdeploy render`: the wrapper script, without a box.
+"""
+
+import time
+from typing import Any
+
+import click
+from msgspec import structs
+
+from mtpdeploy.cli import options
+
+
+@click.command("render")
+@options.server
+@click.option("--sglang", "version", help="Version to spell the flags for; the newest known by default.")
+@click.option("--python", default="python3", show_default=True, help="Interpreter on the box.")
+def command(version: str | None, python: str, **asked: Any) -> int:
+    """
+    Print the wrapper script of a first attempt, for any SGLang version, without touching a box.
+    """
+    from mtpdeploy.cli.choose import order_from  # noqa: PLC0415 - imports of the work itself
+    from mtpdeploy.cli.opening import own_templates  # noqa: PLC0415
+    from mtpdeploy.deploy.order import Options  # noqa: PLC0415
+    from mtpdeploy.deploy.rehearsal import script_for  # noqa: PLC0415
+    from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
+    from mtpdeploy.engines.sglang.flag_table import NEWEST  # noqa: PLC0415
+
+    target = options.Asked(**asked)
+    order = order_from(structs.replace(target, on=target.on or "demo"), Options())
+    script = script_for(
+        order,
+        SGLANG,
+        now=time.time(),
+        version=version or str(NEWEST),
+        python=python,
+        templates=own_templates(),
+    )
+    click.echo(script, nl=False)
+    return 0

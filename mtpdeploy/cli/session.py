@@ -1,0 +1,122 @@
+"""
+What `up`, `attach` and `--dry-run` share: screens, an open box, and the end of an ascent in words.
+"""
+
+from collections.abc import Callable
+
+import click
+from msgspec import Struct, to_builtins
+
+from mtpdeploy.cli import tables, words
+from mtpdeploy.cli.choose import host_from, order_from
+from mtpdeploy.cli.documents import ascent_document, exit_status
+from mtpdeploy.cli.opening import open_tools
+from mtpdeploy.cli.options import Asked
+from mtpdeploy.cli.output import print_json, print_json_line
+from mtpdeploy.cli.plain import Plain
+from mtpdeploy.core import events
+from mtpdeploy.core.events import AnyEvent
+from mtpdeploy.core.machine import Host
+from mtpdeploy.core.outcome import Ascent
+from mtpdeploy.deploy import attach as attaching
+from mtpdeploy.deploy.journal import Journal
+from mtpdeploy.deploy.order import Options, Tools
+from mtpdeploy.deploy.rehearsal import rehearse
+from mtpdeploy.deploy.up import bring_up
+from mtpdeploy.errors import Interrupted
+
+
+class Screens(Struct, frozen=True):
+    """
+    Where an ascent is shown: sentences on stderr, data on stdout where it was asked for.
+    """
+
+    as_json: bool = False
+    json_events: bool = False
+    show_log: bool = True
+
+
+def up(asked: Asked, options: Options, screens: Screens) -> int:
+    """
+    Bring a server up and show how it went; return the exit status.
+    """
+    order = order_from(asked, options)
+    return _ascend(order.host, asked, screens, lambda tools: bring_up(order, tools))
+
+
+def attach(asked: Asked, options: Options, screens: Screens) -> int:
+    """
+    Go on with the newest run on the box; return the exit status.
+    """
+    host = host_from(asked)
+
+    def story(tools: Tools) -> Ascent:
+        return attaching.attach(host, tools, server=asked.server, break_lock=options.break_lock)
+
+    return _ascend(host, asked, screens, story)
+
+
+def dry_run(asked: Asked, options: Options, screens: Screens) -> int:
+    """
+    Show what `up` would do: script, ladder, what would be stopped. Nothing is touched.
+    """
+    order = order_from(asked, options)
+    plain = Plain()
+    with open_tools(order.host, asked, plain.show) as tools:
+        plan = rehearse(order, tools)
+    if screens.as_json:
+        print_json(to_builtins(plan))
+        return 0
+    click.echo(plan.script)
+    click.echo(f"# the ladder `{order.ladder.name}`, by cause, cheapest concession first:")
+    for rung in order.ladder.rungs:
+        causes = ", ".join(sorted(words.cause_name(c) for c in rung.causes))
+        click.echo(f"#   {rung.name}: gives up {rung.gives_up}; answers {causes}")
+    click.echo("# would be stopped:")
+    for line in plan.in_the_way or ("nothing",):
+        click.echo(f"#   {line}")
+    return 0
+
+
+def _ascend(host: Host, asked: Asked, screens: Screens, story: Callable[[Tools], Ascent]) -> int:
+    plain = Plain(show_log=screens.show_log)
+    with open_tools(host, asked, _emitter(plain, screens)) as tools:
+        try:
+            ascent = story(tools)
+        except KeyboardInterrupt:
+            raise Interrupted("interrupted", hint=words.detached(host.name, asked.server or "")) from None
+    _tell(ascent, tools, screens)
+    return exit_status(ascent)
+
+
+def _emitter(plain: Plain, screens: Screens) -> Callable[[AnyEvent], None]:
+    def show(event: AnyEvent) -> None:
+        plain.show(event)
+        if screens.json_events:
+            print_json_line(to_builtins(event))
+
+    return show
+
+
+def _tell(ascent: Ascent, tools: Tools, screens: Screens) -> None:
+    """
+    The end of an ascent: the table of attempts, and the hand-over or the reason.
+    """
+    if screens.json_events:
+        print_json_line(to_builtins(events.Finished(at=tools.clock.now(), ascent=ascent)))
+    if screens.as_json:
+        print_json(ascent_document(ascent))
+    if ascent.outcomes:
+        click.echo("\n" + tables.attempts(ascent) + "\n", err=True)
+    ready = ascent.ready
+    if ready is None:
+        if ascent.outcomes:
+            click.secho(
+                f"error: `{ascent.asked.name}` did not come up on `{ascent.host}`: {ascent.stopped_because}",
+                err=True,
+                fg="red",
+            )
+        return
+    local = Journal(tools.state, ascent.id).run_folder(ready.run)
+    for line in words.hand_over(ascent, local_log=str(local)):
+        click.echo(line, err=True)

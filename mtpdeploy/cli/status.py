@@ -1,0 +1,61 @@
+"""
+`mtpdeploy status`: what runs on a box.
+"""
+
+from typing import Any
+
+import click
+from msgspec import to_builtins
+
+from mtpdeploy.cli import options, tables
+from mtpdeploy.cli.output import print_json
+
+
+@click.command("status")
+@options.server
+@click.option("--all", "show_all", is_flag=True, help="Runs that have ended, too.")
+@click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
+def command(*, show_all: bool, as_json: bool, **asked: Any) -> int:
+    """
+    Show what runs on a box: GPUs, servers of mtpdeploy and others, with state, port and pid.
+    """
+    from mtpdeploy.cli.choose import host_from  # noqa: PLC0415 - imports of the work itself
+    from mtpdeploy.cli.opening import open_tools  # noqa: PLC0415
+    from mtpdeploy.cli.plain import Plain  # noqa: PLC0415
+    from mtpdeploy.deploy.ground import look  # noqa: PLC0415
+    from mtpdeploy.deploy.status import is_living, statuses  # noqa: PLC0415
+
+    target = options.Asked(**asked)
+    host = host_from(target)
+    with open_tools(host, target, Plain().show) as tools:
+        facts = look(tools, None)
+    runs = [s for s in statuses(facts) if (show_all or is_living(s)) and target.server in (None, s.server)]
+    others = [p for p in facts.processes if p.run is None]
+    if as_json:
+        document = {
+            "host": host.name,
+            "sglang_version": facts.sglang_version,
+            "simulated": facts.simulated,
+            "gpus": [to_builtins(g) for g in facts.gpus],
+            "runs": [to_builtins(s) for s in runs],
+            "others": [to_builtins(p) for p in others],
+        }
+        print_json(document)
+        return 0
+    rows = [
+        (
+            s.server,
+            s.state,
+            str(s.port),
+            str(s.pid or ""),
+            str(s.attempt),
+            tables.when(s.started_at),
+            "" if s.accept_length is None else f"{s.accept_length:.2f}",
+        )
+        for s in runs
+    ]
+    headings = ("server", "state", "port", "pid", "attempt", "started", "accept length")
+    click.echo(tables.table(headings, rows) if rows else "nothing of mtpdeploy runs there")
+    for process in others:
+        click.echo(f"not ours: pid {process.id.pid} of {process.user}: {process.command[:120]}")
+    return 0

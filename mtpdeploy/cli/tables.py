@@ -1,0 +1,72 @@
+"""
+Tables: attempts, history, rungs, hosts. On a terminal and in a pipe alike.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from io import StringIO
+
+from mtpdeploy.cli.words import how_it_ended
+from mtpdeploy.core.outcome import Ascent
+from mtpdeploy.core.server import changes
+from mtpdeploy.core.units import duration
+
+NARROWEST = 100
+"""Columns of a table that is written into a pipe."""
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, width: int | None = None) -> str:
+    """
+    Rows below headings, without a frame, each column as wide as it must be.
+    """
+    from rich import box  # noqa: PLC0415 - 50 ms that only tables need
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    sheet = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in headings:
+        sheet.add_column(heading, overflow="fold")
+    for row in rows:
+        sheet.add_row(*(Text(cell) for cell in row))
+    out = StringIO()
+    console = Console(file=out, width=width or terminal_width(), color_system=None, highlight=False)
+    console.print(sheet)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def terminal_width() -> int:
+    """
+    Columns of the terminal, or of a table in a pipe.
+    """
+    import shutil  # noqa: PLC0415 - only tables need it
+
+    return max(60, shutil.get_terminal_size((NARROWEST, 24)).columns)
+
+
+def attempts(ascent: Ascent) -> str:
+    """
+    The attempts of an ascent: what each conceded against the one before, how far it got, how it ended.
+    """
+    rows = []
+    before = ascent.asked
+    for outcome in ascent.outcomes:
+        conceded = "; ".join(str(c) for c in changes(before, outcome.server))
+        rows.append(
+            (
+                str(outcome.attempt),
+                conceded or ("as asked" if outcome.attempt == 1 else "the same again"),
+                str(outcome.stage),
+                how_it_ended(outcome),
+                duration(outcome.seconds),
+            )
+        )
+        before = outcome.server
+    return table(("attempt", "conceded", "got as far as", "then", "after"), rows)
+
+
+def when(moment: float) -> str:
+    """
+    A moment as UTC, to the second.
+    """
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%SZ")

@@ -1,0 +1,188 @@
+"""
+All prose of the program: events as sentences, verdicts as paragraphs.
+"""
+
+import shlex
+
+from mtpdeploy.core import events
+from mtpdeploy.core.diagnosis import Cause, End, Verdict
+from mtpdeploy.core.outcome import Ascent, Outcome, Report
+from mtpdeploy.core.units import duration
+
+SIMULATED = "simulated: this box, its GPU and its server are mtpdeploy's built-in demo, not real hardware"
+"""Said wherever the demo box is shown."""
+
+FIGURES = {
+    "avail_mem_gib": "{:.2f} GiB free",
+    "mem_usage_gib": "{:.2f} GiB taken",
+    "max_mamba_cache_size": "{:.0f} state slots",
+    "kv_tokens": "{:,.0f} tokens",
+    "max_total_num_tokens": "{:,.0f} tokens",
+    "max_running_requests": "{:.0f} requests at a time",
+}
+"""How the numbers that SGLang prints at its stages are shown."""
+
+
+def sentence(event: events.AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - a case for each event
+    """
+    An event in one line for people; empty for events that a line-by-line screen shows in its own way.
+    """
+    match event:
+        case events.Connected(host=host, address=address, seconds=seconds, simulated=simulated):
+            note = f"\n{SIMULATED}" if simulated else ""
+            return f"connected to {host} ({address}) in {duration(seconds)}{note}"
+        case events.Surveyed():
+            return _surveyed(event)
+        case events.InTheWay(pid=pid, command=command, why=why, fate=fate):
+            return f"in the way: pid {pid} {shorten(command, 60)} ({why}): {fate}"
+        case events.Cleared(ended=ended, killed=killed, seconds=seconds):
+            forced = f", {len(killed)} of them by KILL" if killed else ""
+            return (
+                f"cleared: {len(ended)} processes ended{forced}, memory and port free in {duration(seconds)}"
+            )
+        case events.AttemptBegun():
+            return _attempt(event)
+        case events.Launched(pid=pid, run_dir=run_dir, seconds=seconds):
+            return f"launched in {duration(seconds)}: pid {pid}, {run_dir}"
+        case events.Following(record=record, offset=offset):
+            return (
+                f"following attempt {record.attempt} of {record.server.name} from byte {offset:,} of its log"
+            )
+        case events.Reached(milestone=milestone, seconds=seconds):
+            return f"{_clock(seconds)}  {milestone.stage}{_figures(milestone.figures)}"
+        case events.LineLost():
+            return "the line to the box broke; the server goes on there, trying to come back"
+        case events.LineBack(seconds=seconds):
+            return f"the line is back after {duration(seconds)}; nothing of the log is lost"
+        case events.Doomed(line=line, text=text):
+            return f"log line {line} cannot be mended by waiting: {shorten(text, 160)}"
+        case events.Proving(by=by):
+            return f"looks ready ({by}); sending real requests"
+        case events.Verified(report=report):
+            return "\n".join(report_lines(report))
+        case events.AttemptEnded(outcome=outcome):
+            return "\n".join(outcome_lines(outcome))
+        case events.NextStep(goes_on=goes_on, rung=rung, reason=reason):
+            return f"next: {rung or 'again'}: {reason}" if goes_on else f"no further attempt: {reason}"
+        case events.Note(text=text):
+            return text
+        case _:
+            return ""
+
+
+def outcome_lines(outcome: Outcome) -> list[str]:
+    """
+    How an attempt ended, with the line that proves it and what to do.
+    """
+    took = duration(outcome.seconds)
+    if outcome.end is End.READY:
+        return [f"attempt {outcome.attempt} is ready after {took}"]
+    verdict = outcome.verdict
+    cause = verdict.cause if verdict else outcome.end
+    lines = [f"attempt {outcome.attempt} failed after {took} at “{outcome.stage}”: {cause}"]
+    return lines + (verdict_lines(verdict) if verdict else [])
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """
+    The proof of a verdict and its remedy.
+    """
+    lines = []
+    if verdict.because:
+        lines.append(f"  {verdict.because}")
+    if verdict.proof:
+        rank = f"rank {verdict.rank}, " if verdict.rank else ""
+        what = "last line" if verdict.because else "proof"
+        lines += [f"  {what}: {rank}log line {verdict.line}", f"  | {shorten(verdict.proof, 300)}"]
+    if verdict.remedy:
+        lines.append(f"  {verdict.remedy}")
+    return lines
+
+
+def report_lines(report: Report) -> list[str]:
+    """
+    The answers of a ready server, one line a check.
+    """
+    marks = {True: "ok", False: "FAILED", None: "-"}
+    return [f"  {marks[check.passed]:6} {check.name}: {check.detail}" for check in report.checks]
+
+
+def hand_over(ascent: Ascent, *, local_log: str) -> list[str]:
+    """
+    What the user needs once the server is up.
+    """
+    outcome = ascent.ready
+    if outcome is None:
+        return []
+    server, host = outcome.server, ascent.host
+    lines = [
+        f"endpoint  http://127.0.0.1:{server.port}/v1 on {host}, model {server.served_name}",
+        f"tunnel    mtpdeploy tunnel --on {shlex.quote(host)}   (keeps localhost:{server.port} open)",
+        f"conceded  {'; '.join(ascent.conceded) or 'nothing'}",
+        f"log       {host}:{outcome.log}",
+    ]
+    if local_log:
+        lines.append(f"copy      {local_log}")
+    return [*lines, f"stop      mtpdeploy down --on {shlex.quote(host)}"]
+
+
+def detached(host: str, server: str) -> str:
+    """
+    What is said when the user leaves while the server starts or runs.
+    """
+    on = shlex.quote(host)
+    return (
+        f"detached: {server or 'the server'} goes on on {host}\n"
+        f"  go on with it  mtpdeploy attach --on {on}\n"
+        f"  stop it        mtpdeploy down --on {on}"
+    )
+
+
+def shorten(text: str, width: int) -> str:
+    """
+    A text cut to `width` characters, with the cut shown.
+    """
+    flat = " ".join(text.split())
+    return flat if len(flat) <= width else flat[: width - 1] + "…"
+
+
+def how_it_ended(outcome: Outcome) -> str:
+    """
+    An outcome in a few words, for tables.
+    """
+    if outcome.end is End.READY:
+        if outcome.report and outcome.report.mtp_proven is False:
+            return "ready, MTP not proven"
+        return "ready"
+    return str(outcome.verdict.cause) if outcome.verdict else str(outcome.end)
+
+
+def cause_name(cause: Cause) -> str:
+    """
+    A cause's short name, as hosts.toml and `--json` write it: `oom-kv-pool`.
+    """
+    return cause.name.lower().replace("_", "-")
+
+
+def _surveyed(event: events.Surveyed) -> str:
+    gpus = "; ".join(event.gpus) or "no GPU"
+    skew = "" if abs(event.clock_offset) < 2 else f", its clock runs {event.clock_offset:+.0f} s against ours"
+    return f"surveyed in {duration(event.seconds)}: {gpus}; sglang {event.sglang_version}{skew}"
+
+
+def _attempt(event: events.AttemptBegun) -> str:
+    record = event.record
+    lines = [f"attempt {record.attempt}: {record.server.name}"]
+    if event.changed:
+        lines[0] += f" with {', '.join(event.changed)}"
+    lines += [f"  {note}" for note in event.notes]
+    return "\n".join(lines)
+
+
+def _figures(figures: dict[str, float]) -> str:
+    shown = [form.format(figures[name]) for name, form in FIGURES.items() if name in figures]
+    return f" ({', '.join(shown)})" if shown else ""
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60:3d}:{int(seconds) % 60:02d}"
