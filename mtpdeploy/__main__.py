@@ -4,14 +4,20 @@ The entry point: `mtpdeploy` and `python -m mtpdeploy`.
 
 import sys
 
+from mtpdeploy.errors import Interrupted
+
 
 def main() -> None:
     """
     Run the command line and leave with its exit status.
     """
-    from mtpdeploy.cli.main import run  # noqa: PLC0415 - `--version` and `--help` stay quick
+    try:
+        from mtpdeploy.cli.main import run  # noqa: PLC0415 - an early Ctrl-C is caught, too
 
-    sys.exit(run(sys.argv[1:]))
+        status = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        status = Interrupted.exit_status
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ from typing import Any
 BY_ITSELF = 5.0
 """Seconds for the rest of the family to end once the main process has."""
 
+WHEN_ORDERED = 1.0
+"""The same when the end was ordered by a signal, so that nobody waits for it longer than needed."""
+
 AFTER_TERM = 5.0
 """Seconds between asking and killing."""
 
@@ -56,6 +59,7 @@ class Supervisor:
         self.adopts = adopt_orphans()
         self.server = 0
         self.status: int | None = None
+        self.ordered = False
         self.killed: set[tuple[int, str]] = set()
         self.wake, inlet = os.pipe()
         os.set_blocking(self.wake, False)
@@ -101,6 +105,7 @@ class Supervisor:
         self.server = child.pid
         while self.reap() and self.status is None:
             for number in self.signals(None):
+                self.ordered = True
                 os.kill(self.server, number)
         child.returncode = self.status
         status = self.status or 0
@@ -132,7 +137,7 @@ class Supervisor:
         """
         See the last of the family go; how many had to be told to.
         """
-        if self.gone_within(BY_ITSELF):
+        if self.gone_within(WHEN_ORDERED if self.ordered else BY_ITSELF):
             return 0
         left_over = self.tell(signal.SIGTERM)
         if not self.gone_within(AFTER_TERM):

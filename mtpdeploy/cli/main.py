@@ -113,7 +113,8 @@ def fail(error: MtpDeployError) -> int:
     """
     Print an error and its hint; return its exit status.
     """
-    click.secho(f"error: {error.message}", err=True, fg="red")
+    prefix = "" if isinstance(error, Interrupted) else "error: "
+    click.secho(f"{prefix}{error.message}", err=True, fg="red" if prefix else None)
     if error.hint:
         lines = error.hint.splitlines()
         click.echo("", err=True)

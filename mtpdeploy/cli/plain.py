@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from mtpdeploy.cli.words import sentence, shorten
+from mtpdeploy.cli.words import sentence
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.remote.lines import terminal_view
@@ -68,4 +68,5 @@ def shorten_line(line: str) -> str:
     """
     A log line as it is shown: nothing in it that a terminal would obey, and not too long.
     """
-    return shorten(terminal_view(line), LINE_WIDTH)
+    shown = terminal_view(line)
+    return shown if len(shown) <= LINE_WIDTH else shown[: LINE_WIDTH - 1] + "…"

@@ -23,7 +23,7 @@ from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.order import Options, Tools
 from mtpdeploy.deploy.rehearsal import rehearse
 from mtpdeploy.deploy.up import bring_up
-from mtpdeploy.errors import Interrupted
+from mtpdeploy.errors import Interrupted, MtpDeployError
 
 
 class Screens(Struct, frozen=True):
@@ -79,23 +79,46 @@ def dry_run(asked: Asked, options: Options, screens: Screens) -> int:
 
 
 def _ascend(host: Host, asked: Asked, screens: Screens, story: Callable[[Tools], Ascent]) -> int:
-    plain = Plain(show_log=screens.show_log)
-    with open_tools(host, asked, _emitter(plain, screens)) as tools:
-        try:
+    teller = Teller(screens)
+    try:
+        with open_tools(host, asked, teller.show) as tools:
             ascent = story(tools)
-        except KeyboardInterrupt:
-            raise Interrupted("interrupted", hint=words.detached(host.name, asked.server or "")) from None
-    _tell(ascent, tools, screens)
-    return exit_status(ascent)
+            _tell(ascent, tools, screens)
+    except KeyboardInterrupt:
+        raise teller.interrupted(host) from None
+    except MtpDeployError as error:
+        if screens.as_json:
+            print_json({"error": error.message, "hint": error.hint, "exit_status": error.exit_status})
+        raise
+    return 0 if teller.launched and not ascent.outcomes else exit_status(ascent)
 
 
-def _emitter(plain: Plain, screens: Screens) -> Callable[[AnyEvent], None]:
-    def show(event: AnyEvent) -> None:
-        plain.show(event)
-        if screens.json_events:
+class Teller:
+    """
+    Shows events, and remembers whether anything runs that goes on without us.
+    """
+
+    def __init__(self, screens: Screens) -> None:
+        self._plain = Plain(show_log=screens.show_log)
+        self._lines = screens.json_events
+        self.launched = False
+
+    def show(self, event: AnyEvent) -> None:
+        """
+        Show one event on every screen.
+        """
+        self.launched = self.launched or isinstance(event, (events.Launched, events.Following))
+        self._plain.show(event)
+        if self._lines:
             print_json_line(to_builtins(event))
 
-    return show
+    def interrupted(self, host: Host) -> Interrupted:
+        """
+        What Ctrl-C means at this moment.
+        """
+        if not self.launched:
+            return Interrupted("interrupted: nothing was launched")
+        return Interrupted(f"detached: the server goes on on `{host.name}`", hint=words.go_on_hint(host.name))
 
 
 def _tell(ascent: Ascent, tools: Tools, screens: Screens) -> None:
@@ -106,16 +129,14 @@ def _tell(ascent: Ascent, tools: Tools, screens: Screens) -> None:
         print_json_line(to_builtins(events.Finished(at=tools.clock.now(), ascent=ascent)))
     if screens.as_json:
         print_json(ascent_document(ascent))
-    if ascent.outcomes:
-        click.echo("\n" + tables.attempts(ascent) + "\n", err=True)
+    if not ascent.outcomes:
+        click.echo(f"launched, and left to itself\n{words.go_on_hint(ascent.host)}", err=True)
+        return
+    click.echo("\n" + tables.attempts(ascent) + "\n", err=True)
     ready = ascent.ready
     if ready is None:
-        if ascent.outcomes:
-            click.secho(
-                f"error: `{ascent.asked.name}` did not come up on `{ascent.host}`: {ascent.stopped_because}",
-                err=True,
-                fg="red",
-            )
+        message = f"error: `{ascent.asked.name}` did not come up on `{ascent.host}`: {ascent.stopped_because}"
+        click.secho(message, err=True, fg="red")
         return
     local = Journal(tools.state, ascent.id).run_folder(ready.run)
     for line in words.hand_over(ascent, local_log=str(local)):

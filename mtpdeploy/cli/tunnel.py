@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mtpdeploy.cli import options
+from mtpdeploy.core.machine import Host
 
 
 @click.command("tunnel")
@@ -28,7 +29,7 @@ def command(local_port: int | None, **asked: Any) -> int:
     target = options.Asked(**asked)
     order = order_from(target, Options())
     port = order.server.port
-    wanted = port if local_port is None else local_port
+    wanted = local_port if local_port is not None else pasted_port(order.host, port)
 
     def tell(text: str) -> None:
         click.echo(text, err=True)
@@ -45,3 +46,14 @@ def command(local_port: int | None, **asked: Any) -> int:
         except KeyboardInterrupt:
             tell("closed")
     return 0
+
+
+def pasted_port(host: Host, port: int) -> int:
+    """
+    The port here that the host's pasted `-L` leads to `port` there; the same one where none does.
+    """
+    for forward in host.forwards:
+        parts = forward.rsplit(":", 2)
+        if len(parts) == 3 and parts[2] == str(port) and parts[0].rpartition(":")[2].isdigit():
+            return int(parts[0].rpartition(":")[2])
+    return port

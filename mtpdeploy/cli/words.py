@@ -44,10 +44,8 @@ def sentence(event: events.AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - a
             return _attempt(event)
         case events.Launched(pid=pid, run_dir=run_dir, seconds=seconds):
             return f"launched in {duration(seconds)}: pid {pid}, {run_dir}"
-        case events.Following(record=record, offset=offset):
-            return (
-                f"following attempt {record.attempt} of {record.server.name} from byte {offset:,} of its log"
-            )
+        case events.Following():
+            return _following(event)
         case events.Reached(milestone=milestone, seconds=seconds):
             return f"{_clock(seconds)}  {milestone.stage}{_figures(milestone.figures)}"
         case events.LineLost():
@@ -126,16 +124,12 @@ def hand_over(ascent: Ascent, *, local_log: str) -> list[str]:
     return [*lines, f"stop      mtpdeploy down --on {shlex.quote(host)}"]
 
 
-def detached(host: str, server: str) -> str:
+def go_on_hint(host: str) -> str:
     """
-    What is said when the user leaves while the server starts or runs.
+    What can be done with a server that was left to itself.
     """
     on = shlex.quote(host)
-    return (
-        f"detached: {server or 'the server'} goes on on {host}\n"
-        f"  go on with it  mtpdeploy attach --on {on}\n"
-        f"  stop it        mtpdeploy down --on {on}"
-    )
+    return f"go on with it: mtpdeploy attach --on {on}\nstop it:       mtpdeploy down --on {on}"
 
 
 def shorten(text: str, width: int) -> str:
@@ -162,6 +156,13 @@ def cause_name(cause: Cause) -> str:
     A cause's short name, as hosts.toml and `--json` write it: `oom-kv-pool`.
     """
     return cause.name.lower().replace("_", "-")
+
+
+def _following(event: events.Following) -> str:
+    what = f"attempt {event.record.attempt} of {event.record.server.name}"
+    if event.proved:
+        return f"{what} serves already in this configuration; nothing is restarted"
+    return f"{what} runs already, at “{event.stage}”; following from byte {event.offset:,} of its log"
 
 
 def _surveyed(event: events.Surveyed) -> str:

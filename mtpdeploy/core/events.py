@@ -90,11 +90,13 @@ class Launched(Event, frozen=True):
 
 class Following(Event, frozen=True):
     """
-    An attempt that runs already is followed from a byte of its log on.
+    An attempt that runs already is followed from a byte of its log on; `proved` says that it was ready.
     """
 
     record: AttemptRecord
     offset: int
+    stage: str
+    proved: bool = False
 
 
 class LogLines(Event, frozen=True):

@@ -144,8 +144,9 @@ class Facts(Struct, frozen=True):
     The answers of one survey, all taken in one round trip.
 
     `taken_at` is the box's clock in seconds since 1970 and `clock_offset` how far it runs ahead of
-    ours (0 where it may be the same). `sglang_flags` is filled where the version is not one that mtpdeploy knows. `port_holders`
-    are processes listening on the wanted port; pid 0 stands for one that could not be looked up.
+    ours (0 where it may be the same). `sglang_flags` is filled where the version is not one that
+    mtpdeploy knows. `port_holders` are processes listening on the wanted port; pid 0 stands for one
+    that could not be looked up.
 
     `python` is the interpreter that has sglang, else the one configured, else the first that works;
     `pythons` tells of each place that was looked at what was found there. `nvidia_smi` is "ok",

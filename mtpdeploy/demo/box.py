@@ -25,6 +25,9 @@ from mtpdeploy.errors import ConfigError
 CARDS = {"rtx-pro-6000": RTX_PRO_6000, "h100": H100}
 """The cards that the demo box can have."""
 
+KEY_ALIAS = "mtpdeploy-demo"
+"""What the demo box's host key is filed under: its port is another one each time."""
+
 LIKENESS = ("sglang", "gpu", "speed")
 """What makes a home another one: it is laid out anew when one of these changes."""
 
@@ -60,6 +63,7 @@ def demo_box(host: Host, state: Path) -> Iterator[Host]:
             user=server.user,
             identity_file=str(server.identity_file),
             python=str(home.bin / "python"),
+            ssh_options=(f"HostKeyAlias={KEY_ALIAS}",),
         )
 
 

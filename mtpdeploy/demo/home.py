@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +132,7 @@ class DemoHome:
 
     path: Path
     python: str
+    children: list[subprocess.Popen[bytes]] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def bin(self) -> Path:
@@ -171,7 +172,7 @@ class DemoHome:
     def start(self, *argv: str, log: Path | None = None) -> subprocess.Popen[bytes]:
         """Start a program of the box in a session of its own, its output in `log` (none: thrown away)."""
         with (log or Path(os.devnull)).open("ab") as out:
-            return subprocess.Popen(
+            child = subprocess.Popen(
                 [str(self.bin / argv[0]), *argv[1:]],
                 cwd=self.path,
                 env=self.environment,
@@ -180,6 +181,8 @@ class DemoHome:
                 stderr=out,
                 start_new_session=True,
             )
+        self.children.append(child)
+        return child
 
     def start_server(self, *flags: str, log: Path | None = None) -> subprocess.Popen[bytes]:
         """Start the simulated SGLang with these flags."""
@@ -204,6 +207,8 @@ class DemoHome:
             if time.monotonic() > until:
                 raise TimeoutError(f"processes of the demo box are still alive: {left}")
             time.sleep(0.005)
+        for child in self.children:
+            child.wait()
         shutil.rmtree(self.path, ignore_errors=True)
 
 

@@ -133,6 +133,7 @@ class SshServer:
         for session in sessions:
             session.cancel()
         await asyncio.gather(*sessions, return_exceptions=True)
+        await asyncio.sleep(0)  # closed transports say so in the next turn of the loop
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -178,18 +179,16 @@ class SshServer:
             process.stdout.write(self._wire.noise.encode())
         feeding = asyncio.ensure_future(_feed(process, shell))
         closed = asyncio.ensure_future(process.wait_closed())
-        output = asyncio.gather(
-            _pump(shell.stdout, process.stdout), _pump(shell.stderr, process.stderr), return_exceptions=True
-        )
+        output = asyncio.ensure_future(_show(shell, process))
         try:
-            await asyncio.wait({closed, output}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((closed, output), return_when=asyncio.FIRST_COMPLETED)
             if not closed.done():
                 process.exit(_status(await shell.wait()))
         finally:
             for task in (feeding, closed, output):
                 task.cancel()
-            await asyncio.gather(feeding, closed, output, return_exceptions=True)
             await _end(shell)
+            await asyncio.gather(feeding, closed, output, return_exceptions=True)
 
 
 async def _feed(process: "asyncssh.SSHServerProcess[bytes]", shell: asyncio.subprocess.Process) -> None:
@@ -203,6 +202,15 @@ async def _feed(process: "asyncssh.SSHServerProcess[bytes]", shell: asyncio.subp
             shell.stdin.write(data)
             await shell.stdin.drain()
     shell.stdin.close()
+
+
+async def _show(shell: asyncio.subprocess.Process, process: "asyncssh.SSHServerProcess[bytes]") -> None:
+    """
+    What the shell prints goes to the client, up to the end of both.
+    """
+    async with asyncio.TaskGroup() as pumps:
+        pumps.create_task(_pump(shell.stdout, process.stdout))
+        pumps.create_task(_pump(shell.stderr, process.stderr))
 
 
 async def _pump(source: asyncio.StreamReader | None, sink: "asyncssh.SSHWriter[bytes]") -> None:
@@ -223,7 +231,11 @@ async def _end(shell: asyncio.subprocess.Process) -> None:
     if shell.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             shell.kill()
-    await shell.wait()
+    try:
+        await shell.wait()
+    finally:
+        # A detached process may hold the pipes for ever; asyncio closes its ends only when told to.
+        shell._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def _status(returncode: int) -> int:

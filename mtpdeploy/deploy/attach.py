@@ -42,6 +42,8 @@ def attach(host: Host, tools: Tools, *, server: str | None = None, break_lock: b
         work_dir=facts.work_dir,
         python=facts.python or "python3",
         purpose=f"attach to {record.asked.name}",
+        clock=tools.clock,
+        told=tools.note,
         force=break_lock,
     )
     try:

@@ -3,11 +3,10 @@ One rung, once: render, launch, follow, prove, and name how it ended.
 """
 
 import queue
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, json
+from msgspec import Struct, json, structs
 
 from mtpdeploy import render
 from mtpdeploy.core import events
@@ -15,6 +14,7 @@ from mtpdeploy.core.diagnosis import End, diagnose
 from mtpdeploy.core.launch import ATTEMPT_FILE, SECRETS_FILE, AttemptRecord
 from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.outcome import Outcome, Report
+from mtpdeploy.deploy.background import in_background
 from mtpdeploy.deploy.journal import Journal, LocalCopy
 from mtpdeploy.deploy.order import Tools
 from mtpdeploy.deploy.verify import Verifier
@@ -83,6 +83,7 @@ class Attempt:
         self._journal = journal
         self._place = place_of(facts)
         self._lease = lease
+        self._launched = False
         self._run = Run(work_dir=self._place.work_dir, name=record.run, python=self._place.python)
 
     def launch(self, *, reason: str, changed: tuple[str, ...], conceded: tuple[str, ...]) -> None:
@@ -100,6 +101,7 @@ class Attempt:
             record, tools.engine, self._place, host=tools.box.host, templates=tools.templates
         )
         self._journal.attempt(record, files)
+        self._launched = True
         self._emit_begun(command.argv, command.notes, reason, changed, conceded)
         begun = tools.clock.monotonic()
         note = f"{record.client} launches attempt {record.attempt} of {record.server.name}"
@@ -114,21 +116,36 @@ class Attempt:
             )
         )
 
-    def see_through(self) -> Outcome:
+    def see_through(self, known: Outcome | None = None) -> Outcome:
         """
         Follow the attempt to its end and say how it ended. A server that serves goes on serving.
+
+        `known` is its outcome where it was ready before and is proved once more: its time stays.
         """
-        watch = Watch(self._record, self._tools.engine, self._tools.emit, self._tools.clock, self._healthy)
+        tools = self._tools
+        watch = Watch(self._record, tools.engine, tools.emit, tools.clock, self._healthy)
         arriving: Arriving = queue.Queue(QUEUE_EVENTS)
         with LocalCopy(self._journal.log_path(self._record)) as copy:
             if copy.length:
                 watch.read_copy(copy.path, copy.length)
+            if not self._launched:
+                tools.emit(
+                    events.Following(
+                        at=tools.clock.now(),
+                        record=self._record,
+                        offset=copy.length,
+                        stage=watch.reading.stage,
+                        proved=known is not None,
+                    )
+                )
             with self._follower(copy, arriving):
                 ending = watch.until_end(arriving)
                 report = None
                 if ending.end is End.READY:
                     ending, report = self._prove(watch, arriving, ending)
         outcome = self._outcome(watch, ending, report)
+        if known is not None and outcome.end is End.READY:
+            outcome = structs.replace(outcome, seconds=known.seconds)
         self._settle(outcome)
         return outcome
 
@@ -156,10 +173,9 @@ class Attempt:
     def _prove(self, watch: Watch, arriving: Arriving, ending: Ending) -> tuple[Ending, Report | None]:
         tools, server = self._tools, self._record.server
         tools.emit(events.Proving(at=tools.clock.now(), attempt=self._record.attempt, by=ending.by))
-        verifier = Verifier(tools.box, server, tools.key(server))
-        with ThreadPoolExecutor(1) as pool:
-            proof: Future[Report] = pool.submit(lambda: again(verifier.report))
-            death = watch.until_end(arriving, proof=proof)
+        verifier = Verifier(tools.box, server)
+        proof = in_background(lambda: again(verifier.report), "proof")
+        death = watch.until_end(arriving, proof=proof)
         if death is not None and death.end is not End.READY:
             return death, None
         report = proof.result()

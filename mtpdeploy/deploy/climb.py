@@ -40,15 +40,16 @@ class Climb:
 
     def from_start(self) -> Ascent:
         """
-        Launch the server as asked, and climb from there.
+        Launch the server as asked, and climb from there; with `detach` only launch it.
         """
-        return self._go(self._launch(self._order.server, None, "as asked"))
+        first = self._launch(self._order.server, None, "as asked")
+        return self.ascent if self._order.options.detach else self._go(first)
 
-    def from_running(self, record: AttemptRecord) -> Ascent:
+    def from_running(self, record: AttemptRecord, known: Outcome | None = None) -> Ascent:
         """
-        Go on with an attempt that was launched already, whoever launched it.
+        Go on with an attempt that was launched already, whoever launched it; `known` as it was proved.
         """
-        return self._go(record)
+        return self._go(self._attempt(record), known)
 
     def from_outcome(self) -> Ascent:
         """
@@ -57,16 +58,16 @@ class Climb:
         following = self._decide()
         return self.ascent if following is None else self._go(following)
 
-    def _go(self, running: AttemptRecord) -> Ascent:
+    def _go(self, attempt: Attempt, known: Outcome | None = None) -> Ascent:
         while True:
-            outcome = Attempt(running, self._tools, self._journal, self._facts, self._lease).see_through()
+            outcome = attempt.see_through(known)
             self._add(outcome)
             following = None if outcome.end is End.READY else self._decide()
             if following is None:
                 return self.ascent
-            running = following
+            attempt, known = following, None
 
-    def _decide(self) -> AttemptRecord | None:
+    def _decide(self) -> Attempt | None:
         """
         Launch what the last verdict calls for, or say why nothing is.
         """
@@ -92,16 +93,18 @@ class Climb:
             return Step(None, None, f"{allowed} attempts were allowed (--max-attempts)")
         return next_step(self._order.ladder, self.ascent, self._facts.sglang_version or "")
 
-    def _launch(self, server: ServerSpec, rung: str | None, reason: str) -> AttemptRecord:
+    def _launch(self, server: ServerSpec, rung: str | None, reason: str) -> Attempt:
         self._facts = clear_way(self._order, self._tools, self._facts)
-        record = self._record(server, rung)
-        attempt = Attempt(record, self._tools, self._journal, self._facts, self._lease)
+        attempt = self._attempt(self._record(server, rung))
         attempt.launch(
             reason=reason,
             changed=self._against_last(server),
             conceded=tuple(str(c) for c in changes(self.ascent.asked, server)),
         )
-        return record
+        return attempt
+
+    def _attempt(self, record: AttemptRecord) -> Attempt:
+        return Attempt(record, self._tools, self._journal, self._facts, self._lease)
 
     def _record(self, server: ServerSpec, rung: str | None) -> AttemptRecord:
         number = len(self.ascent.outcomes) + 1

@@ -91,8 +91,9 @@ def _wanted(facts: Facts, runs: set[str]) -> dict[str, int]:
         if process.run in runs:
             for uuid, used in process.gpu_bytes.items():
                 held[uuid] = held.get(uuid, 0) + used
+    # What a card had used and free comes from one answer; the list of holders may be a moment older.
     return {
-        gpu.uuid: gpu.free_bytes + held[gpu.uuid] - TOLERANCE
+        gpu.uuid: gpu.free_bytes + min(held[gpu.uuid], gpu.used_bytes) - TOLERANCE
         for gpu in facts.gpus
         if held.get(gpu.uuid, 0) > TOLERANCE
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from mtpdeploy.clock import Clock
-from mtpdeploy.core.events import Emit
+from mtpdeploy.core.events import Emit, Note
 from mtpdeploy.core.ladder import Ladder
 from mtpdeploy.core.machine import Host
 from mtpdeploy.core.server import ServerSpec
@@ -52,8 +52,7 @@ class Tools:
     """
     What an ascent works with: the open box, the engine, the clock, where to tell and where to keep.
 
-    `ladder` finds one by name. `key` gives the value of a secret for requests (an API key), "" where there
-    is none.
+    `ladder` finds one by name.
     """
 
     box: Box
@@ -63,4 +62,9 @@ class Tools:
     state: Path
     ladder: Callable[[str], Ladder]
     templates: Path | None = None
-    key: Callable[[ServerSpec], str] = lambda _server: ""
+
+    def note(self, text: str) -> None:
+        """
+        Tell something that has no event of its own.
+        """
+        self.emit(Note(at=self.clock.now(), text=text))

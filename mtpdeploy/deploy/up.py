@@ -41,6 +41,8 @@ def bring_up(order: Order, tools: Tools) -> Ascent:
         work_dir=facts.work_dir,
         python=facts.python or "python3",
         purpose=f"up {order.server.name}",
+        clock=tools.clock,
+        told=tools.note,
         force=order.options.break_lock,
     )
     try:
@@ -93,7 +95,7 @@ def resume(
     if done is not None and done.end is not End.READY:
         climb.ascent = structs.replace(ascent, outcomes=(*ascent.outcomes, done))
         return climb.from_outcome()
-    return climb.from_running(record)
+    return climb.from_running(record, done)
 
 
 def _begin(order: Order, tools: Tools, facts: Facts, lease: lock.Lease, ascent: Ascent) -> Climb:

@@ -6,11 +6,12 @@ are the requests that kill servers which only looked ready (public reports, less
 """
 
 import time
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from mtpdeploy.core.outcome import Check, Report
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.deploy.background import in_background
 from mtpdeploy.remote import http
 from mtpdeploy.remote.box import Box
 
@@ -38,10 +39,9 @@ class Verifier:
     Asks one ready server the questions of `verify`.
     """
 
-    def __init__(self, box: Box, server: ServerSpec, key: str = "") -> None:
+    def __init__(self, box: Box, server: ServerSpec) -> None:
         self._box = box
         self._server = server
-        self._key = key
         self._info: dict[str, Any] = {}
 
     def report(self) -> Report:
@@ -82,7 +82,6 @@ class Verifier:
             "/v1/chat/completions",
             body,
             timeout=REQUEST_TIMEOUT,
-            key=self._key,
         )
         return reply, time.monotonic() - begun
 
@@ -100,9 +99,8 @@ class Verifier:
 
     def _two_at_once(self) -> Check:
         prompts = ["Count from one to twenty in words.", "Name ten rivers, one a line."]
-        with ThreadPoolExecutor(len(prompts)) as pool:
-            replies = list(pool.map(lambda prompt: self._chat(prompt, 48), prompts))
-        checks = [_completion("two at once", *reply) for reply in replies]
+        asked = [in_background(partial(self._chat, prompt, 48), "completion") for prompt in prompts]
+        checks = [_completion("two at once", *reply.result()) for reply in asked]
         return next((c for c in checks if not c.passed), checks[0])
 
     def _speculates(self) -> Check:
@@ -112,9 +110,7 @@ class Verifier:
             "text": "Write the numbers from 1 to 60, separated by commas: 1, 2, 3, 4,",
             "sampling_params": {"max_new_tokens": REPLY_TOKENS, "temperature": 0, "ignore_eos": True},
         }
-        reply = http.post(
-            self._box, self._server.port, "/generate", body, timeout=REQUEST_TIMEOUT, key=self._key
-        )
+        reply = http.post(self._box, self._server.port, "/generate", body, timeout=REQUEST_TIMEOUT)
         answer = reply.json()
         meta = answer.get("meta_info", {}) if isinstance(answer, dict) else {}
         accept, source = self._accept_length(meta)

@@ -109,11 +109,13 @@ class Watch:
 
     def read_copy(self, log: Path, length: int) -> None:
         """
-        Read what an earlier client has already stored, so that line numbers and stages are complete.
+        Read what was stored before, so that line numbers and stages are complete; nothing is told.
         """
         with log.open("rb") as file:
             while length > 0 and (data := file.read(min(length, 1 << 20))):
-                self._understand(self._lines.feed(data))
+                for line in self._lines.feed(data):
+                    for milestone in self.reading.feed(line.number, line.text):
+                        self._ready_line = self._ready_line or milestone.stage is Stage.READY
                 length -= len(data)
 
     def _take(self, event: FollowEvent | None) -> Ending | None:

@@ -29,7 +29,9 @@ TOO_LONG = re.compile(r"[0-9_]{4301,}")
 
 ADVICE = {
     "Invalid value": "text stands in double quotes, and switches are `true` or `false` in small letters",
-    "Unterminated string": "close the string with the same quotes that open it",
+    "Unterminated string": "close the text with the same quotes that open it",
+    "Illegal character": "close the text with the same quotes, on the same line",
+    "Unclosed array": "close the list with `]`",
     "Expected newline or end": "write one `key = value` a line; text and dates stand in double quotes",
     "Expected '='": "write `key = value`; a table's name stands in brackets: `[hosts.NAME]`",
     "Expected ']'": "close the table's name with `]`, or `]]` where it began with `[[`",

@@ -18,6 +18,7 @@ from mtpdeploy.errors import ConfigError
 from mtpdeploy.inventory import document as documents
 from mtpdeploy.inventory.document import BYTE_ORDER_MARK, Document
 from mtpdeploy.inventory.given import check_name
+from mtpdeploy.inventory.key_lines import KeyPath, key_lines
 from mtpdeploy.inventory.keys import REACHES
 from mtpdeploy.inventory.load import check
 from mtpdeploy.inventory.origin import Kind, Origin, shown, wrong
@@ -42,7 +43,7 @@ def add_host(
     `entry` is a pasted line, or the keys of the table. All other bytes of the file stay as they are.
     The result is read and checked before it takes the file's place in one step; the file keeps its
     mode, and a symbolic link goes on pointing where it did. With `force` a host of that name is given
-    the new keys and keeps its comments.
+    the new keys; those that it had already stay in their places, with their comments.
 
     Raises:
         ConfigError: the name is taken and `force` is not given, the entry cannot be, the file is wrong
@@ -81,13 +82,13 @@ def _edited(content: bytes, before: Document, name: str, keys: dict[str, Any]) -
     text = content.removeprefix(mark).decode()
     expected = {**before.tables, "hosts": {**before.tables.get("hosts", {}), name: keys}}
     for way in _ways(text, before, name, keys):
-        with suppress(ConfigError, TOMLKitError):
+        with suppress(ConfigError, TOMLKitError, ValueError):
             new = way()
             if documents.parse(new, before.path, before.name).tables == expected:
                 return mark + new.encode()
     raise ConfigError(
         f"`{shown(before.name)}` is written in a way that `hosts add` cannot keep",
-        hint=f"write this into it by hand:\n{_table(name, keys)}",
+        hint=f"write this into it by hand (what stands in braces is complete):\n{_table(name, keys)}",
     )
 
 
@@ -97,10 +98,17 @@ def _ways(text: str, before: Document, name: str, keys: dict[str, Any]) -> list[
     """
     if name in before.tables.get("hosts", {}):
         return [partial(_changed, text, name, keys)]
-    lines = re.findall(r"[^\n]*\n|[^\n]+$", text)
+    lines = _lines(text)
     table = _table(name, keys)
-    places = (_behind_hosts(before, len(lines)), len(lines))
-    return [partial(_inserted, lines, place, table) for place in places]
+    places = (_behind(lines, before.lines, ("hosts",)), len(lines))
+    return [partial(_inserted, lines, place, table, apart=True) for place in places]
+
+
+def _lines(text: str) -> list[str]:
+    """
+    The lines with their ends; only a newline ends one, as in TOML.
+    """
+    return re.findall(r"[^\n]*\n|[^\n]+$", text)
 
 
 def _table(name: str, keys: dict[str, Any]) -> str:
@@ -125,37 +133,56 @@ def _item(value: object) -> Any:  # noqa: ANN401 (tomlkit's items share no publi
     return inline
 
 
-def _inserted(lines: list[str], at: int, table: str) -> str:
+def _inserted(lines: list[str], at: int, words: str, *, apart: bool) -> str:
     """
-    The text with the table behind the first `at` lines, an empty line before it.
+    The text with `words` behind the first `at` lines; with empty lines around them where they stand apart.
     """
     newline = "\r\n" if lines and lines[0].endswith("\r\n") else "\n"
     head, tail = "".join(lines[:at]), "".join(lines[at:])
-    if head:
-        head += newline if head.endswith("\n") else newline * 2
-    return head + table.replace("\n", newline) + newline + tail
+    if head and not head.endswith("\n"):
+        head += newline
+    if head and apart:
+        head += newline
+    if apart and tail and lines[at].strip():
+        tail = newline + tail
+    return head + words.replace("\n", newline) + newline + tail
 
 
-def _behind_hosts(before: Document, length: int) -> int:
+def _behind(lines: list[str], places: Mapping[KeyPath, tuple[int, int]], path: KeyPath) -> int:
     """
-    How many lines stand before the new table: up to the last line of the last host, else all.
+    How many lines stand before what is added to a table: up to its last one, else all.
+
+    Comments right below that line belong to it, if an empty line or the end follows them.
     """
-    return max((last for path, (_, last) in before.lines.items() if path[0] == "hosts"), default=length)
+    end = max((last for key, (_, last) in places.items() if key[: len(path)] == path), default=len(lines))
+    comments = end
+    while comments < len(lines) and lines[comments].lstrip().startswith("#"):
+        comments += 1
+    return comments if comments == len(lines) or not lines[comments].strip() else end
 
 
 def _changed(text: str, name: str, keys: dict[str, Any]) -> str:
     """
-    The text with the keys of one host replaced; comments stay.
+    The text with the keys of one host replaced, those that stay in their places and with their comments.
     """
     document = tomlkit.parse(text)
     hosts: Any = document["hosts"]
     table = hosts[name]
-    for key in [key for key in table if key not in keys]:
-        table.remove(key)
-    for key, value in keys.items():
-        table[key] = _item(value)
-    new = tomlkit.dumps(document)
-    return new.replace("\r\n", "\n").replace("\n", "\r\n") if "\n" not in text.replace("\r\n", "") else new
+    new = {key: value for key, value in keys.items() if key not in table}
+    for key in list(table):
+        if key in keys:
+            table[key] = _item(keys[key])
+        else:
+            table.remove(key)
+    text = tomlkit.dumps(document)
+    if not new:
+        return text
+    lines = _lines(text)
+    places = {
+        path: (first, last) for path, first, last in key_lines(text) if path[:3] != ("hosts", name, "env")
+    }
+    place = max(last for path, (_, last) in places.items() if path[:2] == ("hosts", name))
+    return _inserted(lines, place, _table(name, new).partition("\n")[2], apart=False)
 
 
 def _refuse_taken(before: Document, name: str, *, force: bool) -> None:

@@ -194,5 +194,5 @@ VARIABLES = {
 SET_PREFIX = "MTPDEPLOY_SET_"
 """What stands before a flag's name in capital letters: MTPDEPLOY_SET_MEM_FRACTION_STATIC=0.85."""
 
-INNER_VARIABLES = ("MTPDEPLOY_RUN", "MTPDEPLOY_PROC", "MTPDEPLOY_DEMO_")
+INNER_VARIABLES = ("MTPDEPLOY_RUN", "MTPDEPLOY_PROC", "MTPDEPLOY_DEMO")
 """Set by mtpdeploy itself for servers, box programs and the demo box; none is a setting."""

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from mtpdeploy.inventory import flags
-from mtpdeploy.inventory.given import Given, check_variable
+from mtpdeploy.inventory.given import Given, check_variable, twice
 from mtpdeploy.inventory.keys import INNER_VARIABLES, SERVER_KEYS, SET_PREFIX, VARIABLES
 from mtpdeploy.inventory.origin import Claim, Claims, Kind, Origin, nearest, shown, wrong
 from mtpdeploy.inventory.tables import known_flag, server_key_claims
@@ -78,10 +78,11 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         elif name in VARIABLES:
             settings[name] = Claim(_clean(text, origin), origin)
         else:
-            near = nearest(name, [*VARIABLES, SET_PREFIX])
+            names = [known.removeprefix("MTPDEPLOY_") for known in (*VARIABLES, SET_PREFIX)]
+            near = nearest(name.removeprefix("MTPDEPLOY_"), names)
             warnings.append(
                 f"the variable `{shown(name)}` means nothing to mtpdeploy"
-                + (f": the nearest right name is `{near}`" if near else "")
+                + (f": the nearest right name is `MTPDEPLOY_{near}`" if near else "")
             )
     return Environment(_claims(given), settings, tuple(warnings))
 
@@ -120,6 +121,8 @@ def _claims(given: list[Given]) -> Claims:
     claims = server_key_claims(one for one in given if not one.key.startswith("env."))
     for one in variables:
         check_variable(Given(one.key.removeprefix("env."), one.value, one.origin))
+        if one.key in claims:
+            raise twice(Given(one.key, one.value, claims[one.key][0].origin), one, one.key)
         claims[one.key] = (Claim(one.value, one.origin),)
     return claims
 

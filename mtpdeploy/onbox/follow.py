@@ -9,6 +9,7 @@ feed; `D <offset> <length>` is followed by that many bytes. `remote/frames.py` r
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,16 +20,16 @@ import time
 from typing import Any
 
 from mtpdeploy.onbox.census import SLOW_POLL, Census
-from mtpdeploy.onbox.identity import proc_root, same
+from mtpdeploy.onbox.identity import pidfd, proc_root, same
 from mtpdeploy.onbox.lock import renew
 
 MAGIC = "MTPDEPLOY-FOLLOW"
 CHUNK = 262144  # four pipe buffers of Linux (64 KiB, pipe(7)); larger ones were not faster
+LIFE_POLL = 0.05  # seconds between two looks at a process without a handle: an end is known within 100 ms
 BURST = 16  # chunks between two looks at anything else: 4 MiB, some 20 ms
-HEAD = 4096  # bytes that tell one log from another (ssh-faults, A7 fault 85)
 
 
-class ClientGone(Exception):  # noqa: N818 - it is no error: the client may go
+class ClientGone(Exception):
     """
     Nobody reads our output any more.
     """
@@ -41,8 +42,9 @@ class Wire:
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
-        self.hangup = select.poll()
-        self.hangup.register(descriptor, 0)
+        self.handle: int | None = None
+        self.events = select.poll()
+        self.events.register(descriptor, 0)
 
     def write(self, *pieces: bytes) -> None:
         """
@@ -65,11 +67,17 @@ class Wire:
         """
         self.write(f"{kind} {json.dumps(content)}\n".encode("ascii"))
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float, handle: int | None) -> None:
         """
-        Sleep, but wake at once when the client has gone.
+        Sleep, but wake at once when the client has gone or the process of `handle` has ended.
         """
-        if self.hangup.poll(max(1, int(seconds * 1000))):
+        if handle != self.handle:
+            if self.handle is not None:
+                self.events.unregister(self.handle)
+            if handle is not None:
+                self.events.register(handle, select.POLLIN)
+            self.handle = handle
+        if any(ready == self.descriptor for ready, _ in self.events.poll(max(1, int(seconds * 1000)))):
             raise ClientGone
 
 
@@ -174,11 +182,16 @@ class Log:
 class Run:
     """
     The files of a run directory that tell who it is and how it ended.
+
+    `handle` tells the death of the process at once, where the kernel and Python have pidfd.
     """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self.exit = os.path.join(folder, "exit")
         self.process: dict[str, Any] | None = None
+        self.handle: int | None = None
+        self.death = select.poll()
         self.next_look = 0.0
 
     def read(self, name: str) -> dict[str, Any] | None:
@@ -196,23 +209,44 @@ class Run:
         """
         Whether the recorded process lives; None while there is no record.
         """
-        if self.process is None or not same(self.process):
-            self.process = self.read("proc")  # a run started again by hand has a new one
-            return None if self.process is None else same(self.process)
+        if self.handle is not None and not self.death.poll(0):
+            return True
+        if self.handle is None and self.process is not None and same(self.process):
+            return True
+        self.let_go()
+        process = self.read("proc")  # also after a death: a run started again by hand has a new one
+        if process is None:
+            return None
+        self.process = process
+        self.handle = pidfd(process["pid"])
+        if not same(process):
+            self.let_go()
+            return False
+        if self.handle is not None:
+            self.death.register(self.handle, select.POLLIN)
         return True
+
+    def let_go(self) -> None:
+        """
+        Close the handle of a process that is dead.
+        """
+        if self.handle is not None:
+            with contextlib.suppress(KeyError):
+                self.death.unregister(self.handle)
+            os.close(self.handle)
+            self.handle = None
 
     def end(self) -> dict[str, Any] | None:
         """
         How the run ended; None while it goes on.
         """
         now = time.monotonic()
-        slow = proc_root() is None
         gone = False
-        if not slow or now >= self.next_look:
-            self.next_look = now + SLOW_POLL
+        if self.handle is not None or now >= self.next_look:
+            self.next_look = now + (LIFE_POLL if proc_root() else SLOW_POLL)
             gone = self.alive() is False
         # The record is written before the process ends, so it is looked for after the process.
-        record = self.read("exit") if gone or os.path.exists(os.path.join(self.folder, "exit")) else None
+        record = self.read("exit") if gone or os.path.exists(self.exit) else None
         return record or ({"vanished": True} if gone else None)
 
 
@@ -254,7 +288,7 @@ class Reader:
                 return
             self.report()
             if not moved:
-                self.wire.wait(self.poll)
+                self.wire.wait(self.poll, self.run.handle)
 
     def pump(self) -> bool:
         """
@@ -297,7 +331,8 @@ class Reader:
             self.next_heartbeat = now + self.heartbeat
             self.wire.send("H", {"t": time.time(), "size": self.log.size(), **self.census.usage})
             if self.lease:
-                renew(os.path.expanduser(self.lease["path"]), self.lease["token"])
+                with contextlib.suppress(OSError):  # given back at this very moment
+                    renew(os.path.expanduser(self.lease["path"]), self.lease["token"])
         if now >= self.renew_at:
             self.renew_at = float("inf")
             self.wire.send("B", {})

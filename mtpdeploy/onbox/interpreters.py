@@ -15,6 +15,7 @@ from mtpdeploy.onbox.asked import Asked
 from mtpdeploy.onbox.identity import proc_root, read_file
 
 PROBE_LIMIT = 6.0
+SHIMS = "/shims/"
 RELEASE = re.compile(r"0\.[0-9]+\.[0-9]+(\.post[0-9]+)?")
 QUOTED_FLAG = re.compile(r"[\"'](--[a-z0-9][a-z0-9-]*)[\"']")
 FLAG_FIELD = re.compile(r"^    ([a-z][a-z0-9_]*): (?:[A-Za-z.]+\.)?A\[", re.MULTILINE)
@@ -108,7 +109,7 @@ class Interpreters:
         chosen = fitting[0]
         version = chosen["packages"].get("sglang")
         return {
-            "path": chosen["path"] if self.configured else chosen["executable"] or chosen["path"],
+            "path": chosen["executable"] if SHIMS in chosen["path"] else chosen["path"],
             "version": chosen["version"],
             "packages": chosen["packages"],
             "looked": self.looked,

@@ -27,8 +27,10 @@ from mtpdeploy.onbox.identity import (
 
 FIRST = 1
 DEVICES = "CUDA_VISIBLE_DEVICES"
+HOUSE = "MTPDEPLOY_DEMO_HOME"  # set on the built-in demo box, which shares a machine with real processes
 LONGEST_COMMAND = 2000
 PYTHON_NAME = re.compile(r"python[0-9.]*")
+NOTED = (MARKER + "=", DEVICES + "=", HOUSE + "=")
 SPAWNED = ("from multiprocessing.spawn import ", "from multiprocessing.resource_tracker import ")
 
 
@@ -106,7 +108,7 @@ def words_of(entry: dict[str, Any]) -> list[str]:
 
 def environments(entries: list[dict[str, Any]]) -> dict[int, dict[str, str]]:
     """
-    The run marker and the visible GPUs of every process of our own user that has one of them.
+    The run marker, the visible GPUs and the demo box of every process of our own user that has one of them.
     """
     root = proc_root()
     if root is None:
@@ -119,7 +121,7 @@ def environments(entries: list[dict[str, Any]]) -> dict[int, dict[str, str]]:
         }
     found = {}
     for pid, listed in words.items():
-        kept = [word.partition("=") for word in listed if word.startswith((MARKER + "=", DEVICES + "="))]
+        kept = [word.partition("=") for word in listed if word.startswith(NOTED)]
         if kept:
             found[pid] = {name: value for name, _, value in kept}
     return found
@@ -163,7 +165,8 @@ class Crowd:
 
     Who asks, and what stands above it, is never taken for part of a run or a server, so that no answer
     can lead to its end. Of these the first process alone is looked at: where it is a server itself
-    (a container made for it), its children are no orphans.
+    (a container made for it), its children are no orphans. On the demo box nothing counts but what was
+    started there: what else runs on that machine is none of its business.
     """
 
     def __init__(self, entries: list[dict[str, Any]]) -> None:
@@ -171,6 +174,13 @@ class Crowd:
         self.asking = ancestors(os.getpid(), self.by_pid) - {FIRST}
         self.entries = [e for e in entries if living(e) and e["pid"] not in self.asking]
         self.environments = environments(self.entries)
+        house = os.environ.get(HOUSE)
+        if house:
+            self.entries = [
+                e for e in self.entries if self.environments.get(e["pid"], {}).get(HOUSE) == house
+            ]
+            mine = {entry["pid"] for entry in self.entries}
+            self.environments = {pid: env for pid, env in self.environments.items() if pid in mine}
         self.kinds = self._kinds()
 
     def _kinds(self) -> dict[int, str]:

@@ -63,7 +63,7 @@ class Targets:
 
     def add_run(self, run: str, entries: list[dict[str, Any]]) -> None:
         """
-        Take in the family of a run; asked first is its supervisor, or what has no parent left.
+        Take in the family of a run; asked first is its supervisor, or all where that is dead.
         """
         record = read_record(os.path.join(run, "proc"))
         members = family(record, os.path.basename(run), entries)
@@ -74,9 +74,7 @@ class Targets:
             self.supervisors.add(key_of(supervisor))
             self.first.append(supervisor)
             return
-        parents = {entry["pid"]: entry["ppid"] for entry in entries}
-        pids = {member["pid"] for member in members}
-        self.first += [member for member in members if parents[member["pid"]] not in pids]
+        self.first += members
 
     def add_process(self, identity: dict[str, Any], entries: list[dict[str, Any]]) -> None:
         """
@@ -106,9 +104,18 @@ class Targets:
         self.add([identity_of(entry) for entry in entries if entry["pid"] in grown and living(entry)])
         return [identity for key, identity in self.members.items() if key in now]
 
+    def ask(self) -> None:
+        """
+        TERM to those that are asked first.
+        """
+        for identity in self.first:
+            send(identity, signal.SIGTERM)
+
     def gone_within(self, seconds: float, *, kill: bool) -> bool:
         """
-        Wait until all are dead. With `kill`, end each that lives; the supervisors when half the time is over.
+        Wait until all are dead. What outlives all that were asked first is asked too.
+
+        With `kill`, end each that lives; the supervisors when half the time is over.
         """
         began = time.monotonic()
         pause = FIRST_PAUSE
@@ -121,6 +128,9 @@ class Targets:
                 return False
             if kill:
                 self.kill(alive, supervisors=passed > seconds / 2)
+            elif not any(identity in self.first for identity in alive):
+                self.first = alive
+                self.ask()
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -149,8 +159,7 @@ def main(request: dict[str, Any]) -> None:
     shared = shared_by([key[0] for key in targets.members])
     for run in targets.runs if request["note"] else []:
         leave_note(run, request["note"])
-    for identity in targets.first:
-        send(identity, signal.SIGTERM)
+    targets.ask()
     if not targets.gone_within(request["grace"], kill=False):
         for run in targets.runs:
             targets.add(family(None, os.path.basename(run)))

@@ -19,11 +19,11 @@ from mtpdeploy.onbox.asked import Asked
 from mtpdeploy.onbox.identity import identify, proc_root, read_file, same, table, user_name
 from mtpdeploy.onbox.interpreters import Interpreters
 from mtpdeploy.onbox.model import model_facts, small_text
-from mtpdeploy.onbox.processes import Crowd
+from mtpdeploy.onbox.processes import HOUSE, Crowd
 
 GPU_FIELDS = "index,uuid,name,memory.total,memory.free,memory.used,compute_cap,power.draw"
 HOLDER_FIELDS = "gpu_uuid,pid,used_memory,process_name"
-NVIDIA_SMI_PLACES = "/usr/bin:/usr/local/bin:/usr/local/nvidia/bin:/usr/lib/wsl/lib"
+NVIDIA_SMI_PLACES = "/usr/local/nvidia/bin:/usr/lib/wsl/lib"
 CGROUPS = "/sys/fs/cgroup"
 LONGEST_PLAIN = 64 * 1024
 LONGEST_RECORD = 1024 * 1024
@@ -239,7 +239,7 @@ def main(request: dict[str, Any]) -> None:
         "memory": memory_facts(),
         "runs": run_records(os.path.join(work_dir, "runs"), request["runs"], crowd),
         "model": model_facts(request["model"], env) if request["model"] else None,
-        "simulated": env.get("MTPDEPLOY_DEMO") == "1",
+        "simulated": HOUSE in env or env.get("MTPDEPLOY_DEMO") == "1",
         "python": interpreters.answer(request["known_versions"]),
     }
     answer["nvidia_smi"] = nvidia_smi.answer()

@@ -31,7 +31,7 @@ _WITH_VALUE = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
 
 _WITHOUT_VALUE = _HARMLESS | frozenset("46GsVy")
 
-_NAME = re.compile(r"[\w][\w.:%-]*\Z")
+_NAME = re.compile(r"[\w:][\w.:%-]*\Z")
 _USER = re.compile(r"[^\s\x00-\x1f@:-][^\s\x00-\x1f@:]*\Z")
 
 
@@ -48,7 +48,7 @@ def parse_address(text: str, *, name: str | None = None) -> Host:
     line = text.strip().removeprefix("$ ").strip()
     if not line:
         raise ConfigError("no host is given", hint=HINT)
-    host = _read_command(line) if re.match(r"(\S*/)?ssh\s", line) else _read_destination(line)
+    host = _read_command(line) if re.match(r"(\S*/)?ssh(\s|\Z)", line) else _read_destination(line)
     return replace(host, name=name) if name else host
 
 

@@ -45,7 +45,9 @@ def ask_on_terminal(path: Path) -> str | None:
 
 class Keyring:
     """
-    Logs in with public keys: an "auth strategy" for `SSHClient.connect`. Key files are read, and passphrases asked for, once in its life.
+    Logs in with public keys: an "auth strategy" for `SSHClient.connect`.
+
+    Key files are read, and passphrases asked for, once in its life.
     """
 
     def __init__(self, settings: SshSettings, *, ask: Ask, told: Callable[[str], None]) -> None:

@@ -181,14 +181,14 @@ class Opener:
             user=hop.user,
             port=hop.port,
             config=Config(lazy=True, overrides={"load_ssh_configs": False}),
-            connect_timeout=BANNER_LIMIT,
             connect_kwargs={
+                "timeout": BANNER_LIMIT,
                 "sock": sock,
                 "auth_strategy": keyring,
                 "banner_timeout": BANNER_LIMIT,
                 "auth_timeout": AUTH_LIMIT,
                 "channel_timeout": CHANNEL_LIMIT,
-                "transport_factory": lambda sock, **named: _transport(kinds, sock, **named),
+                "transport_factory": lambda sock, **rest: _transport(kinds, sock, **rest),
             },
         )
         connection.client.set_missing_host_key_policy(
@@ -225,7 +225,9 @@ class _Judge(MissingHostKeyPolicy):
 
 class _Ear(socket.socket):
     """
-    A socket that remembers the first bytes it heard (an SSH identification has at most 255): what answers there, if not an SSH server.
+    A socket that remembers the first bytes it heard: what answers there, if not an SSH server.
+
+    An SSH identification has at most 255 (RFC 4253, section 4.2).
     """
 
     heard = b""
@@ -239,13 +241,13 @@ class _Ear(socket.socket):
         return data
 
 
-def _transport(kinds: Sequence[str], sock: socket.socket, **named: None) -> Transport:
+def _transport(kinds: Sequence[str], sock: socket.socket, disabled_algorithms: None = None) -> Transport:
     """
     A transport that asks for the types of host key that are known, so that a known key can be shown.
 
     Fast ciphers come first.
     """
-    transport = Transport(sock, **named)
+    transport = Transport(sock, disabled_algorithms=disabled_algorithms)
     options = transport.get_security_options()
     wanted = [kind for name in kinds for kind in _algorithms(name) if kind in options.key_types]
     options.key_types = tuple(dict.fromkeys([*wanted, *options.key_types]))
@@ -266,7 +268,10 @@ def _dial(hop: SshSettings) -> _Ear:
     """
     family = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}.get(hop.family, socket.AF_UNSPEC)
     limit = min(hop.connect_timeout or CONNECT_LIMIT, CONNECT_LIMIT)
-    found = socket.getaddrinfo(hop.address, hop.port, family, socket.SOCK_STREAM)
+    try:
+        found = socket.getaddrinfo(hop.address, hop.port, family, socket.SOCK_STREAM)
+    except UnicodeError as error:  # a label of more than 63 characters
+        raise socket.gaierror(socket.EAI_NONAME, str(error)) from error
     failure: OSError = OSError("no address")
     for number, (kind, _, proto, _, address) in enumerate(found, 1):
         sock = _Ear(kind, socket.SOCK_STREAM, proto)
@@ -297,7 +302,8 @@ def _tunnel(through: Connection, hop: SshSettings) -> Channel:
     A connection to the next host, made by the jump host.
     """
     try:
-        return through.transport.open_channel(
+        transport: Transport = through.transport
+        return transport.open_channel(
             "direct-tcpip", (hop.address, hop.port), ("127.0.0.1", 0), timeout=CHANNEL_LIMIT
         )
     except ChannelException as error:

@@ -104,4 +104,7 @@ def _is_ssh(heard: bytes) -> bool:
     """
     Whether a line of what was heard is the identification of RFC 4253, section 4.2, or may become one.
     """
-    return any(line.startswith(b"SSH-") or b"SSH-".startswith(line) for line in heard.splitlines())
+    lines = heard.split(b"\n")
+    return any(line.startswith(b"SSH-") for line in lines) or (
+        bool(lines[-1]) and b"SSH-".startswith(lines[-1])
+    )

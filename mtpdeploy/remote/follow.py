@@ -52,13 +52,13 @@ def reader_on(box: Box, python: str) -> OpenStream:
     return lambda request: box.stream(script("follow", request, python))
 
 
-class Stopped(Exception):  # noqa: N818 - it is no error: closing was asked for
+class Stopped(Exception):
     """
     Following was closed.
     """
 
 
-class CopyFailed(MtpDeployError):  # noqa: N818 - named as its kin in errors.py
+class CopyFailed(MtpDeployError):
     """
     The sink failed: a full disk here, most likely.
     """
@@ -286,12 +286,11 @@ class Follower:
         """
         A reader stands and tells what it reads.
         """
-        position = replace(self._position, device=content["dev"], inode=content["ino"])
-        if position.inode:
-            position = replace(position, deleted=False)
-            if position.offset < 0:
-                position = replace(position, offset=content["offset"])
-            self._position = position
+        if content["ino"]:
+            offset = self._position.offset if self._position.offset >= 0 else content["offset"]
+            self._position = replace(
+                self._position, device=content["dev"], inode=content["ino"], deleted=False, offset=offset
+            )
         self._mute_readers = 0
         self._outage.over(stood=0.0)
         if self._lost:
@@ -304,7 +303,7 @@ class Follower:
         if change.what == "deleted":
             self._position = replace(self._position, deleted=True)
         else:
-            self._position = Position(0, begun=self._position.begun + 1)
+            self._position = replace(self._position, offset=0, head=b"", begun=self._position.begun + 1)
         if self._changed is not None:
             self._changed(change)
         self._emit(change)

@@ -64,7 +64,7 @@ class Ended(Struct, frozen=True, tag=True):
     The run has ended, and every byte of its log came before this. The last event but a close.
 
     `status` as a shell shows it; None where the process `vanished` without a record. `record` is the
-    exit record as it stands on the box.
+    exit record as it stands on the box, and `stopped` in it who ordered the end, or "".
     """
 
     status: int | None

@@ -167,7 +167,7 @@ class HostKeys:
             if self._strict:
                 raise BoxUnreachable(
                     f"`{changed.label}` was never seen before and shows {kind} {fingerprint(blob)}",
-                    hint="compare the fingerprint with the provider's page, then connect once without --strict",
+                    hint="compare it with the provider's page, then connect once without --strict",
                 )
             self._pin(name, kind, blob)
         self._told(f"first contact with {changed.label}: its {kind} key {fingerprint(blob)} is now trusted")

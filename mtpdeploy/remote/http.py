@@ -43,16 +43,14 @@ def get(box: Box, port: int, path: str, *, timeout: float) -> Reply:
     return _ask(box, port, "GET", path, None, timeout)
 
 
-def post(box: Box, port: int, path: str, body: dict[str, Any], *, timeout: float, key: str = "") -> Reply:
+def post(box: Box, port: int, path: str, body: dict[str, Any], *, timeout: float) -> Reply:
     """
-    POST a JSON document; like `get`. `key` goes into the Authorization header.
+    POST a JSON document; like `get`.
     """
-    return _ask(box, port, "POST", path, body, timeout, key)
+    return _ask(box, port, "POST", path, body, timeout)
 
 
-def _ask(
-    box: Box, port: int, method: str, path: str, body: dict[str, Any] | None, timeout: float, key: str = ""
-) -> Reply:
+def _ask(box: Box, port: int, method: str, path: str, body: dict[str, Any] | None, timeout: float) -> Reply:
     try:
         channel = box.open_port(port)
     except ConnectionRefusedError as error:
@@ -61,8 +59,6 @@ def _ask(
     channel.settimeout(timeout)
     connection.sock = channel
     headers = {"Content-Type": "application/json"} if body is not None else {}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
     try:
         connection.request(method, path, json.encode(body) if body is not None else None, headers)
         response = connection.getresponse()

@@ -43,11 +43,12 @@ if [ -f proc ]; then
     case $1 in Z*) ;; *) [ "$2 $3 $4 $5 $6" = "$start" ] && state=alive ;; esac
   fi
 fi
-end=
+end= stop=
 [ -f exit ] && end=$(tr -d '\n' <exit)
+[ -f stop ] && stop=$(tr -d '\n' <stop)
 inode=0 size=0
 [ -f {log} ] && set -- $(ls -dniL {log}) && inode=$1 size=$6
-printf '%s\n' "$state" "$inode" "$size" "$(date +%s)" "$end"
+printf '%s\n' "$state" "$inode" "$size" "$(date +%s)" "$end" "$stop"
 if [ "$size" -gt "$offset" ] && [ "$offset" -ge 0 ]; then
   dd if={log} bs={block} skip=$((offset / {block})) count={blocks} 2>/dev/null
 fi
@@ -118,10 +119,10 @@ class PolledStream:
             blocks=BLOCKS,
         )
         result = self._box.run(question, limit=retry.SILENCE_LIMIT)
-        parts = result.out.split(b"\n", 5)
-        if result.status != 0 or len(parts) != 6:
+        parts = result.out.split(b"\n", 6)
+        if result.status != 0 or len(parts) != 7:
             raise ConnectionLost(f"the box did not answer; it said {frames.shown(result.out + result.err)}")
-        state, inode, size, moment, end, data = parts
+        state, inode, size, moment, end, stop, data = parts
         heard = self._log_state(int(inode), int(size))
         data = data[asked % BLOCK :]
         if self._offset == asked and data:
@@ -134,7 +135,8 @@ class PolledStream:
             heard += _frame("H", {"t": float(moment), "size": int(size)})
         if not self._behind and (end or state == b"gone"):
             self._ended = True
-            heard += _frame("X", _record(end) if end else {"vanished": True})
+            record = _record(end) if end else {"vanished": True}
+            heard += _frame("X", {**record, "stopped": _record(stop).get("by", "")})
         return heard
 
     def _log_state(self, inode: int, size: int) -> bytes:

@@ -163,9 +163,18 @@ def _settle(host: Host, values: Mapping[str, list[str]]) -> SshSettings:
     """
     address = (_meant(values, "hostname") if host.alias else None) or host.address
     port = host.port or _number(_meant(values, "port")) or SSH_PORT
-    files = tuple(_path(name) for name in values.get("identityfile", ()) if name != "none")
+    user = host.user or _meant(values, "user") or getpass.getuser()
+    tokens = {
+        "%": "%",
+        "d": str(Path.home()),
+        "h": address,
+        "p": str(port),
+        "r": user,
+        "u": getpass.getuser(),
+    }
+    files = tuple(_path(name, tokens) for name in values.get("identityfile", ()) if name != "none")
     if host.identity_file:
-        files = (_path(host.identity_file),)
+        files = (_path(host.identity_file, tokens),)
     defaults = tuple(Path.home() / ".ssh" / name for name in DEFAULT_KEYS)
     known = (_meant(values, "userknownhostsfile") or "~/.ssh/known_hosts").split()
     known += (_meant(values, "globalknownhostsfile") or "").split()
@@ -174,13 +183,13 @@ def _settle(host: Host, values: Mapping[str, list[str]]) -> SshSettings:
     return SshSettings(
         address=address,
         port=port,
-        user=host.user or _meant(values, "user") or getpass.getuser(),
+        user=user,
         identity_files=files or defaults,
         explicit_key=host.identity_file is not None,
         configured_keys=bool(files) and not set(files) <= set(defaults),
         identities_only=_meant(values, "identitiesonly") == "yes",
         proxy_jump=None if jump is None or jump.lower() == "none" else jump,
-        known_hosts_files=tuple(_path(name) for name in known if name != "none"),
+        known_hosts_files=tuple(_path(name, tokens) for name in known if name != "none"),
         host_key_name=_meant(values, "hostkeyalias") or name,
         strict=_meant(values, "stricthostkeychecking") in ("yes", "true"),
         connect_timeout=_number(_meant(values, "connecttimeout")),
@@ -200,5 +209,9 @@ def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
 
 
-def _path(text: str) -> Path:
-    return Path(text).expanduser()
+def _path(text: str, tokens: Mapping[str, str]) -> Path:
+    """
+    A path with `~` and the tokens of ssh_config(5), which `ssh -G` leaves as they are.
+    """
+    filled = re.sub(r"%(.)", lambda found: tokens.get(found[1], found[0]), text)
+    return Path(filled).expanduser()

@@ -75,7 +75,11 @@ def _flag(server: ServerSpec, name: str, release: Version | None) -> tuple[tuple
     wrong = check_value(flag, value, release)
     if wrong is not None:
         raise ConfigError(f"{where}: {wrong}", hint=f"set `{name}` in hosts.toml, or with `--set {name}=…`")
-    return (option, *_words(flag, value)), _renamed(flag, option, release)
+    words = _words(flag, value)
+    if any(word.startswith("-") for word in words):
+        # argparse would take such a value for another flag, unless it is joined on.
+        return (f"{option}={words[0]}", *words[1:]), _renamed(flag, option, release)
+    return (option, *words), _renamed(flag, option, release)
 
 
 def _words(flag: Flag, value: FlagValue) -> tuple[str, ...]:

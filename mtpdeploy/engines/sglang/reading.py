@@ -22,6 +22,15 @@ FINDINGS = 64
 MILESTONES = 256
 """Milestones kept; a start has about 25 (real logs of 0.5.12 and 0.5.23)."""
 
+RANKS = 1024
+"""Ranks told apart: more than any server has, so that noise cannot fill the memory."""
+
+OPEN_LIMIT = 5000
+"""
+Lines after which a traceback is taken for cut off: each of them is read word by word, which would be too
+slow for a whole log; the longest real one has 110 lines (0.5.23), build output a few hundred.
+"""
+
 LINE_LIMIT = 1 << 17
 """Characters of one line that are examined, at either end: a bar may go on for ever without a newline."""
 
@@ -64,8 +73,8 @@ class LogReading:
         self.tail: deque[tuple[int, str]] = deque(maxlen=TAIL)
         self._findings: list[Finding] = []
         self._open: Traceback | None = None
+        self._opened = 0
         self._ending = False
-        self._ignored = False
         self._leader = ""
         self._stages: dict[str, tuple[int, Stage]] = {}
         self._begun: dict[str, int] = {}
@@ -76,8 +85,10 @@ class LogReading:
         Take one complete line (numbered from 1, without its newline) and tell the stages it proves.
         """
         self.tail.append((number, text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "…"))
-        if self._open is None and not milestones.interesting(text):
-            return []
+        if self._open is None:
+            return self._examine(number, text) if milestones.interesting(text) else []
+        if number - self._opened > OPEN_LIMIT:
+            self._close()
         return self._examine(number, text)
 
     @property
@@ -86,7 +97,8 @@ class LogReading:
         What was found so far, in the order of the log; at most `FINDINGS`.
         """
         last = self._open.finding if self._open else None
-        return tuple(self._findings) if last is None else (*self._findings, self._dressed(last))
+        found = self._findings if last is None else [*self._findings, self._dressed(last)]
+        return tuple(sorted(found, key=lambda finding: finding.line))
 
     @property
     def fatal(self) -> Finding | None:
@@ -112,7 +124,10 @@ class LogReading:
         if len(text) > 2 * LINE_LIMIT:
             text = text[:LINE_LIMIT] + text[-LINE_LIMIT:]
         told: list[Milestone] = []
-        for segment in text.split("\r"):
+        segments = text.split("\r") if "\r" in text else [text]
+        for segment in segments:
+            if self._open is None and segment is not segments[-1] and not milestones.interesting(segment):
+                continue
             cuts = list(_RECORD.finditer(segment)) if "[20" in segment else []
             if not cuts or cuts[0].start() > 0:
                 self._bare(number, segment[: cuts[0].start()] if cuts else segment)
@@ -122,12 +137,9 @@ class LogReading:
         return told
 
     def _record(self, number: int, rank: str, body: str) -> list[Milestone]:
-        if "server_args=" in body[:20]:
+        if "server_args=" in body[:60]:
             return self._arguments(number, body)
-        self._ignored = body.startswith("Ignore import error")
-        if self._ignored or self._ending:
-            return []
-        if self._announced(number, rank, body):
+        if self._ending or self._announced(number, rank, body):
             return []
         if self._open is not None and self._open.has_exception:
             self._close()
@@ -150,8 +162,8 @@ class LogReading:
             owner = Owner.WARMUP
         else:
             return False
-        if self._open is None or self._open.has_exception:
-            self._begin(Traceback(owner, number, body, rank, self._stage_of(rank)))
+        if self._open is None or self._open.may_end:
+            self._begin(number, Traceback(owner, number, body, rank, self._stage_of(rank)))
         return True
 
     def _ends(self, number: int, rank: str, body: str) -> bool:
@@ -174,8 +186,7 @@ class LogReading:
                 return
         elif line.startswith(("Traceback (most recent call last)", "[rank")) and "Traceback" in line:
             if not self._ending:
-                stage = Stage.LAUNCHED if self._ignored else self.stage
-                self._begin(Traceback(Owner.UNANNOUNCED, number, line, "", stage))
+                self._begin(number, Traceback(Owner.UNANNOUNCED, number, line, "", self.stage))
             return
         if self._ending or not line:
             return
@@ -184,9 +195,10 @@ class LogReading:
         elif "rror" in line:
             self._search(number, "", line)
 
-    def _begin(self, traceback: Traceback) -> None:
+    def _begin(self, number: int, traceback: Traceback) -> None:
         self._close()
         self._open = traceback
+        self._opened = number
 
     def _close(self) -> None:
         if self._open is not None and self._open.finding is not None:
@@ -238,7 +250,7 @@ class LogReading:
         if line is None or (line.stage is Stage.READY and self._has(Cause.PORT_TAKEN)):
             return []
         stage = line.stage
-        if stage is Stage.WEIGHTS_BEGUN:
+        if stage is Stage.WEIGHTS_BEGUN and (rank in self._begun or len(self._begun) < RANKS):
             self._begun[rank] = self._begun.get(rank, 0) + 1
         if line.draft or self._begun.get(rank, 0) > 1:
             stage = _DRAFT_STAGE.get(stage, stage)
@@ -247,8 +259,9 @@ class LogReading:
         return self._tell(Milestone(stage, number, body[:TEXT_LIMIT].strip(), line.figures), rank)
 
     def _tell(self, milestone: Milestone, rank: str) -> list[Milestone]:
-        count = self._stages.get(rank, (0, Stage.LAUNCHED))[0] + 1
-        self._stages[rank] = (count, milestone.stage)
+        if rank in self._stages or len(self._stages) < RANKS:
+            count = self._stages.get(rank, (0, Stage.LAUNCHED))[0] + 1
+            self._stages[rank] = (count, milestone.stage)
         if rank and not self._leader:
             self._leader = rank
         if rank not in ("", self._leader):

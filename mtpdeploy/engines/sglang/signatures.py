@@ -582,6 +582,14 @@ RECORDS: tuple[Signature, ...] = (
         source="a real start with an unknown flag, 0.5.23; argparse",
         stages=(Stage.LAUNCHED,),
     ),
+    # 41: kernels in C++ print and leave
+    Signature(
+        cause=Cause.KERNEL_MISSING,
+        pattern=r"failed with error code no kernel image is available",
+        example="RMSNorm failed with error code no kernel image is available for execution on the device",
+        seen_in="0.5.6-0.5.23",
+        source="sgl-project/sglang issue 7249",
+    ),
     # 75
     Signature(
         cause=Cause.WATCHDOG,

@@ -5,8 +5,6 @@ One traceback of a log, read line by line: whose it is, and what its last except
 import re
 from enum import StrEnum
 
-from msgspec import structs
-
 from mtpdeploy.core.diagnosis import Finding, Signature, Stage
 from mtpdeploy.engines.sglang import signatures
 from mtpdeploy.engines.sglang.matching import figures_of, match
@@ -27,6 +25,16 @@ _CONSEQUENCES = ("BrokenPipeError", "EOFError", "ConnectionResetError", "Keyboar
 Exceptions of a process whose partner is gone already, or that was told to stop: never a cause
 (a scheduler orphaned by kill -9 of the main process ends with a broken pipe; real starts, 0.5.23).
 """
+
+_STARTS = (
+    "<module>",
+    "_run_module_as_main",
+    "_bootstrap",
+    "run_scheduler_process",
+    "run_detokenizer_process",
+    "run_data_parallel_controller_process",
+)
+"""Functions that a process begins with: Python's own, multiprocessing's, SGLang's (0.5.6-0.5.23)."""
 
 
 class Owner(StrEnum):
@@ -54,8 +62,8 @@ class Traceback:
 
     The exception is the last line at the left margin after the frames of the last part of the chain.
     An unannounced one counts as a death only if its outermost frame is a program's start; others are
-    logged by somebody who went on (a plugin, a request handler). `finding` is what it means so far:
-    it may still be revised by the lines that follow.
+    logged by somebody who went on (a plugin, an optional import, a request handler). `finding` is what
+    it means so far: it may still be revised by the lines that follow.
     """
 
     def __init__(self, owner: Owner, number: int, announced: str, rank: str, stage: Stage) -> None:
@@ -64,6 +72,7 @@ class Traceback:
         self._rank = rank
         self._stage = stage
         self._from_start = False
+        self._outermost = True
         self._in_frames = True
         self._function = ""
         self._code = ""
@@ -71,6 +80,13 @@ class Traceback:
         self._seen = False
         if owner is not Owner.UNANNOUNCED:
             self._conclude(number, announced, _ORDINARY[owner])
+
+    @property
+    def may_end(self) -> bool:
+        """
+        Whether an announced traceback may take its place: an unannounced one seldom matters.
+        """
+        return self.has_exception or self._owner is Owner.UNANNOUNCED
 
     @property
     def has_exception(self) -> bool:
@@ -86,6 +102,7 @@ class Traceback:
         text = _RANK.sub("", _ANSI.sub("", line)) if "\x1b" in line or line.startswith("[rank") else line
         if text.startswith("Traceback (most recent call last)"):
             self._in_frames = True
+            self._outermost = True
         elif text.startswith(_CHAIN) or not text.strip():
             return
         elif text[0] in " \t" and self._in_frames:
@@ -107,11 +124,13 @@ class Traceback:
             return
         self._function = frame["function"]
         self._code = ""
-        if self._function in ("<module>", "_run_module_as_main"):
-            self._from_start = True
+        if self._outermost:
+            self._outermost = False
+            self._from_start = self._function in _STARTS
 
     def _exception(self, number: int, text: str) -> None:
-        if text.startswith(_CONSEQUENCES):
+        survived = self._owner is Owner.UNANNOUNCED and not self._from_start
+        if survived or text.startswith(_CONSEQUENCES):
             self.finding = None
             return
         if _BARE.match(text) and self._function:
@@ -119,9 +138,6 @@ class Traceback:
         known = match(signatures.EXCEPTIONS, text, self._stage)
         if self._owner is Owner.WARMUP:
             self._conclude(number, text, signatures.WARMUP)
-        elif self._owner is Owner.UNANNOUNCED and not self._from_start:
-            if known is not None:
-                self._conclude(number, text, structs.replace(known, weight=min(known.weight, 2), fatal=False))
         else:
             self._conclude(number, text, known or _ORDINARY[self._owner])
 

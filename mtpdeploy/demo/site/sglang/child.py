@@ -39,6 +39,8 @@ def spawn(role: str, descriptors: Sequence[int]) -> subprocess.Popen[bytes]:
 
 def spawn_main(role: str, descriptors: Sequence[int]) -> None:
     """The child's whole life."""
+    # The main process holds some signals back while it starts children; that is inherited.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     processes.record(home(), role)
     if role == "scheduler":
         from .scheduler import run_scheduler_process  # noqa: PLC0415  # each child needs its own half

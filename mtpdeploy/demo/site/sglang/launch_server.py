@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 IMPORT_S, TOKENIZER_S, STARTUP_S, FIRST_REQUEST_S = 6.0, 1.0, 0.5, 2.0
 DRAIN_S = 5.0
+CHILD_SIGNALS = (signal.SIGQUIT, signal.SIGUSR1)
 BIND_FAILED = 3  # uvicorn's STARTUP_FAILURE
 
 
@@ -54,6 +55,11 @@ class Server:
         self.engine.kill()
         if parent:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def die(self, _number: int = 0, _frame: Optional[FrameType] = None) -> None:
+        """SIGKILL for the whole family, without a line: hostility, not SGLang's own doing."""
+        self.engine.kill()
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def launch_phase_sigquit(self, _number: int, _frame: Optional[FrameType]) -> None:
         """A child failed before the server runs."""
@@ -235,10 +241,15 @@ def run(argv: List[str]) -> int:
     except RefusedError as error:
         lines.write(traceback_text(error, module=True) + "\n")
         return 1
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Held back until there are handlers: a child may fail before this process has gone on.
+    signal.pthread_sigmask(signal.SIG_BLOCK, CHILD_SIGNALS)
     engine = Engine(state, state.config.pop("demo_arguments"))
     server = Server(state, settings, engine, acts)
+    acts.kill_family = server.die
     signal.signal(signal.SIGQUIT, server.launch_phase_sigquit)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, server.die)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, CHILD_SIGNALS)
     server.pause(TOKENIZER_S)
     lines.log("Using default HuggingFace chat template with detected content format: openai")
     from . import front  # noqa: PLC0415  # slow to import; the scheduler is booting meanwhile
