@@ -1,0 +1,283 @@
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mtpdeploy.core.machine import Gpu
+from mtpdeploy.core.units import MIB
+from mtpdeploy.onbox.identity import identify
+from mtpdeploy.onbox.survey import cgroup_memory
+from tests.onbox.place import GPU_TABLE, Place, sglang_at
+from tests.onbox.runs import until
+
+
+@pytest.mark.parametrize("shell", [("sh", "-s"), ("dash", "-s"), ("bash", "-s")])
+def test_one_round_trip_tells_who_and_where(place: Place, shell: tuple[str, ...]) -> None:
+    """
+    User, home, system, clock and the free disk come in one round trip, whatever the shell, and leave nothing.
+    """
+    place.shell = shell
+    before = time.time()
+    found = place.survey()
+    after = time.time()
+
+    assert 1 == place.box.round_trips
+    assert (str(place.home), str(place.work_dir), True) == (
+        found.home, found.work_dir, found.work_dir_writable,
+    )  # fmt: skip
+    assert (True, 0.0) == (before <= found.taken_at <= after, found.clock_offset)
+    assert (
+        found.user == subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    )
+    assert os.uname().sysname == found.system.split()[0]
+    assert (True, [], False) == (found.disk_free_bytes > 0, list(place.home.iterdir()), found.simulated)
+
+
+def test_without_any_python_the_shell_still_tells(place: Place) -> None:
+    """
+    A box without a Python is described, with the places that were looked at.
+    """
+    (place.bin / "python3").unlink()
+    place.plain_tools()
+    found = place.survey(tools="/nowhere")
+
+    assert (None, None, str(place.home)) == (found.python, found.sglang_version, found.home)
+    assert (
+        "python3: not there",
+        f"{place.home}/venv/bin/python: not there",
+        "python: not there",
+    ) == found.pythons
+    assert os.uname().sysname == found.system.split()[0]
+
+
+def test_a_python_that_is_too_old_is_passed_over(place: Place) -> None:
+    """
+    The survey runs with the next Python when the first cannot run it.
+    """
+    place.program("python3", "cat >/dev/null; echo 'SyntaxError: invalid syntax' >&2; exit 1")
+    later = place.program("../home/venv/bin/python", f'exec {sys.executable} "$@"')
+    found = place.survey()
+
+    assert str(place.home / "venv/bin/python") == found.python
+    assert (True, 2) == (found.work_dir_writable, len([p for p in found.pythons if "not there" not in p]))
+    assert "SyntaxError" in found.noise
+    assert later.exists()
+
+
+def test_sglang_and_its_kernels_are_found_without_an_import(place: Place, tmp_path: Path) -> None:
+    """
+    Versions come from the installed records of the PYTHONPATH that the server will get.
+    """
+    found = place.survey(env={"PYTHONPATH": str(sglang_at(tmp_path / "lib"))})
+
+    assert ("0.5.9", str(place.bin / "python3")) == (found.sglang_version, found.python)
+    assert {
+        "sglang": "0.5.9", "sgl_kernel": "0.3.21", "torch": "2.9.1+cu129", "flashinfer_python": "0.6.3",
+        "transformers": "4.57.1",
+    } == found.packages  # fmt: skip
+    assert () == found.sglang_flags
+
+
+def test_the_interpreter_that_has_sglang_is_chosen(place: Place) -> None:
+    """
+    A virtual environment in the home directory is preferred to a Python on PATH that lacks SGLang.
+    """
+    venv = place.home / "venv"
+    (venv / "bin").mkdir(parents=True)
+    base = Path(sys.executable).resolve()
+    (venv / "bin" / "python").symlink_to(base)
+    (venv / "pyvenv.cfg").write_text(f"home = {base.parent}\n")
+    sglang_at(venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages", "0.5.14")
+    found = place.survey()
+
+    assert (str(venv / "bin" / "python"), "0.5.14") == (found.python, found.sglang_version)
+    assert f"{place.bin}/python3: no sglang" in found.pythons
+
+
+def test_a_configured_interpreter_is_the_only_one_that_counts(place: Place, tmp_path: Path) -> None:
+    """
+    One that is configured and absent is not replaced, but the others are told with what they have.
+    """
+    lib = str(sglang_at(tmp_path / "lib"))
+    found = place.survey(python="/opt/none/bin/python", env={"PYTHONPATH": lib})
+
+    assert (None, None) == (found.python, found.sglang_version)
+    assert ("/opt/none/bin/python: not there", f"{place.bin}/python3: sglang 0.5.9") == (
+        found.pythons[0],
+        found.pythons[-1],
+    )
+
+
+def test_a_version_in_the_source_counts_where_no_record_is(place: Place, tmp_path: Path) -> None:
+    """
+    SGLang that is only on the path (0.5.7 on) tells its version in _version.py.
+    """
+    package = tmp_path / "lib" / "sglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('imported')")
+    (package / "_version.py").write_text("TYPE_CHECKING = False\n__version__ = version = '0.5.12.post1'\n")
+    found = place.survey(env={"PYTHONPATH": str(tmp_path / "lib")})
+
+    assert "0.5.12.post1" == found.sglang_version
+
+
+def test_the_flags_of_an_unknown_version_are_read_from_its_source(place: Place, tmp_path: Path) -> None:
+    """
+    A build without a release number shows its flags: quoted ones and those of annotated fields.
+    """
+    srt = sglang_at(tmp_path / "lib", "0.0.0.dev0") / "sglang" / "srt"
+    (srt / "server_args.py").write_text('parser.add_argument("--mamba-ssm-dtype", "--other")\n')
+    (srt / "arg_groups" / "fields" / "mamba.py").write_text(
+        "class Mamba:\n    mamba_radix_cache_strategy: A[str, Arg(help='x')] = 'auto'\n    other: int = 1\n"
+    )
+    found = place.survey(env={"PYTHONPATH": str(tmp_path / "lib")})
+
+    assert ("--mamba-radix-cache-strategy", "--mamba-ssm-dtype", "--other") == found.sglang_flags
+
+
+def test_two_gpus_with_values_that_are_not_told(place: Place) -> None:
+    """
+    nvidia-smi's figures arrive in bytes, and N/A does no harm.
+    """
+    place.nvidia_smi(GPU_TABLE + "2, GPU-cccc, NVIDIA GB10, [N/A], [N/A], [N/A], 12.1, 9.1\n")
+    found = place.survey()
+    name = "NVIDIA RTX PRO 6000 Blackwell"
+
+    assert "ok" == found.nvidia_smi
+    assert (
+        Gpu(0, "GPU-aaaa", name, 97887 * MIB, 97250 * MIB, "12.0", 4 * MIB, 13.42),
+        Gpu(1, "GPU-bbbb", name, 97887 * MIB, 1200 * MIB, "12.0", 96054 * MIB, None),
+        Gpu(2, "GPU-cccc", "NVIDIA GB10", 0, 0, "12.1", 0, 9.1),
+    ) == found.gpus
+
+
+def test_no_nvidia_smi(place: Place) -> None:
+    """
+    A machine without the program has no GPU, and the rest is told.
+    """
+    place.plain_tools()
+    found = place.survey(tools="/nowhere")
+
+    assert ("absent", ()) == (found.nvidia_smi, found.gpus)
+
+
+def test_a_failing_nvidia_smi_is_quoted(place: Place) -> None:
+    """
+    What a broken driver makes nvidia-smi say is in the facts.
+    """
+    text = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+    place.program("nvidia-smi", f'echo "{text}"; exit 9')
+    found = place.survey()
+
+    assert (text, ()) == (found.nvidia_smi, found.gpus)
+
+
+def test_a_hanging_nvidia_smi_is_left_behind(place: Place) -> None:
+    """
+    After its limit the survey answers without it, and the hanging program is ended.
+    """
+    place.program("nvidia-smi", f"echo $$ >> {place.bin}/pids; exec sleep 600")
+    found = place.survey(limit=1.5)
+    pids = [int(pid) for pid in (place.bin / "pids").read_text().split()]
+
+    assert ("no answer within 1.5 s", True) == (found.nvidia_smi, found.work_dir_writable)
+    assert until(lambda: all(identify(pid) is None for pid in pids))
+
+
+def test_a_model_in_a_folder(place: Place) -> None:
+    """
+    Of a folder come the configuration, the bytes of the weights, the MTP tensors and what is missing.
+    """
+    folder = place.home / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "qwen3_5"}')
+    (folder / "model-1.safetensors").write_bytes(b"x" * 1000)
+    weight_map = {"model.layers.0.w": "model-1.safetensors", "mtp.fc.weight": "model-2.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    model = place.survey(model=str(folder)).model
+
+    assert model is not None
+    assert (True, True, '{"model_type": "qwen3_5"}') == (model.is_local, model.exists, model.config)
+    assert (True, 1000, ("model-2.safetensors",)) == (model.has_mtp, model.weight_bytes, model.missing_files)
+
+
+def test_a_model_that_is_not_there(place: Place) -> None:
+    """
+    An absent folder is local and does not exist; a hub name that was never fetched is not local.
+    """
+    folder, hub = place.survey(model="/data/none").model, place.survey(model="Qwen/Qwen3.6-27B").model
+
+    assert (True, False, "/data/none") == ((folder.is_local, folder.exists, folder.path) if folder else None)
+    assert (False, False) == ((hub.is_local, hub.exists) if hub else None)
+
+
+@pytest.mark.parametrize("variable", ["", "HF_HOME"])
+def test_a_model_in_the_hub_cache(place: Place, variable: str) -> None:
+    """
+    A hub name that was fetched is found in the cache, at the revision of its main branch.
+    """
+    root = place.home / "hf" if variable else place.home / ".cache" / "huggingface"
+    folder = root / "hub" / "models--Qwen--Qwen3.6-27B"
+    for revision, config in (("old", "{}"), ("new", '{"new": 1}')):
+        (folder / "snapshots" / revision).mkdir(parents=True)
+        (folder / "snapshots" / revision / "config.json").write_text(config)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("new")
+    model = place.survey(model="Qwen/Qwen3.6-27B", env={variable: str(root)} if variable else {}).model
+
+    assert model is not None
+    assert (False, True, '{"new": 1}', None) == (model.is_local, model.exists, model.config, model.has_mtp)
+
+
+def test_a_work_directory_that_cannot_be(place: Place) -> None:
+    """
+    Whether files can be made is tried, and the reason is told.
+    """
+    place.work_dir.write_text("a file in the way")
+    found = place.survey()
+
+    assert (False, f"Not a directory: {place.work_dir}") == (found.work_dir_writable, found.work_dir_problem)
+
+
+def test_the_demo_box_says_so(place: Place) -> None:
+    """
+    A simulated box is told from a real one by its environment.
+    """
+    assert place.survey(MTPDEPLOY_DEMO="1").simulated
+
+
+@pytest.mark.parametrize(
+    ("files", "room"),
+    [
+        (
+            {"memory.max": "1000", "memory.current": "600", "memory.stat": "anon 5\ninactive_file 100\n"},
+            (1000, 500),
+        ),
+        ({"memory.max": "max", "memory.current": "600"}, (None, None)),
+        (
+            {
+                "memory/memory.limit_in_bytes": "2000",
+                "memory/memory.usage_in_bytes": "900",
+                "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 400\n",
+            },
+            (2000, 500),
+        ),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712"}, (None, None)),
+        ({}, (None, None)),
+    ],
+)
+def test_the_memory_limit_of_a_container(
+    tmp_path: Path, files: dict[str, str], room: tuple[int | None, int | None]
+) -> None:
+    """
+    Both versions of control groups are read, without the page cache that can be given back.
+    """
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+
+    assert room == cgroup_memory(str(tmp_path))
