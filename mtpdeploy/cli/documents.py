@@ -10,7 +10,7 @@ from mtpdeploy.cli.words import cause_name
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.outcome import Ascent, Outcome
 from mtpdeploy.core.server import changes
-from mtpdeploy.errors import MTP_NOT_PROVEN, SERVER_NOT_UP
+from mtpdeploy.errors import MTP_NOT_PROVEN, SERVER_NOT_UP, ConnectionLost
 
 
 def exit_status(ascent: Ascent) -> int:
@@ -19,7 +19,8 @@ def exit_status(ascent: Ascent) -> int:
     """
     ready = ascent.ready
     if ready is None:
-        return SERVER_NOT_UP
+        lost = bool(ascent.outcomes) and ascent.outcomes[-1].end is End.LOST
+        return ConnectionLost.exit_status if lost else SERVER_NOT_UP
     if ready.report is not None and ready.report.mtp_proven is False:
         return MTP_NOT_PROVEN
     return 0

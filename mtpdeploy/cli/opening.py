@@ -20,13 +20,15 @@ from mtpdeploy.remote.box import Box
 
 
 @contextmanager
-def open_tools(host: Host, asked: Asked, emit: Emit) -> Iterator[Tools]:
+def open_tools(host: Host, asked: Asked, emit: Emit, *, lay_out: bool = False) -> Iterator[Tools]:
     """
     The open box of a host, and everything else an ascent works with.
+
+    `lay_out` makes the demo box what its address says, where another one is there.
     """
     clock = SystemClock()
     with ExitStack() as stack:
-        box = stack.enter_context(open_box(host, emit, strict=asked.strict))
+        box = stack.enter_context(open_box(host, emit, strict=asked.strict, lay_out=lay_out))
         yield Tools(
             box=box,
             engine=SGLANG,
@@ -39,7 +41,7 @@ def open_tools(host: Host, asked: Asked, emit: Emit) -> Iterator[Tools]:
 
 
 @contextmanager
-def open_box(host: Host, emit: Emit, *, strict: bool = False) -> Iterator[Box]:
+def open_box(host: Host, emit: Emit, *, strict: bool = False, lay_out: bool = False) -> Iterator[Box]:
     """
     An open line to a host.
 
@@ -56,7 +58,7 @@ def open_box(host: Host, emit: Emit, *, strict: bool = False) -> Iterator[Box]:
 
     with ExitStack() as stack:
         simulated = is_demo(host)
-        reachable = stack.enter_context(_demo_box(host)) if simulated else host
+        reachable = stack.enter_context(_demo_box(host, lay_out=lay_out)) if simulated else host
         begun = clock.monotonic()
         box = stack.enter_context(SshBox(reachable, state=state_directory(), strict=strict, told=told))
         box.connect()
@@ -73,14 +75,14 @@ def open_box(host: Host, emit: Emit, *, strict: bool = False) -> Iterator[Box]:
 
 
 @contextmanager
-def _demo_box(host: Host) -> Iterator[Host]:
+def _demo_box(host: Host, *, lay_out: bool) -> Iterator[Host]:
     try:
         from mtpdeploy.demo.box import demo_box  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ConfigError(
             "the demo box needs the extra `demo`", hint="pip install 'mtpdeploy[demo]'"
         ) from error
-    with demo_box(host, state_directory()) as reachable:
+    with demo_box(host, state_directory(), lay_out=lay_out) as reachable:
         yield reachable
 
 

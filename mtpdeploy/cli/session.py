@@ -41,7 +41,7 @@ def up(asked: Asked, options: Options, screens: Screens) -> int:
     Bring a server up and show how it went; return the exit status.
     """
     order = order_from(asked, options)
-    return _ascend(order.host, asked, screens, lambda tools: bring_up(order, tools))
+    return _ascend(order.host, asked, screens, lambda tools: bring_up(order, tools), lay_out=True)
 
 
 def attach(asked: Asked, options: Options, screens: Screens) -> int:
@@ -62,7 +62,7 @@ def dry_run(asked: Asked, options: Options, screens: Screens) -> int:
     """
     order = order_from(asked, options)
     plain = Plain()
-    with open_tools(order.host, asked, plain.show) as tools:
+    with open_tools(order.host, asked, plain.show, lay_out=True) as tools:
         plan = rehearse(order, tools)
     if screens.as_json:
         print_json(to_builtins(plan))
@@ -78,10 +78,12 @@ def dry_run(asked: Asked, options: Options, screens: Screens) -> int:
     return 0
 
 
-def _ascend(host: Host, asked: Asked, screens: Screens, story: Callable[[Tools], Ascent]) -> int:
+def _ascend(
+    host: Host, asked: Asked, screens: Screens, story: Callable[[Tools], Ascent], *, lay_out: bool = False
+) -> int:
     teller = Teller(screens)
     try:
-        with open_tools(host, asked, teller.show) as tools:
+        with open_tools(host, asked, teller.show, lay_out=lay_out) as tools:
             ascent = story(tools)
             _tell(ascent, tools, screens)
     except KeyboardInterrupt:

@@ -50,11 +50,14 @@ class RunState(StrEnum):
     VANISHED = "vanished"
 
 
-def run_name(started: datetime, server: str, attempt: int) -> str:
+def run_name(started: datetime, server: str, ascent: str, attempt: int) -> str:
     """
-    The directory name of an attempt: UTC stamp, server and attempt number, sortable by time.
+    The directory name of an attempt: UTC stamp, server, the ascent's token and the attempt's number.
+
+    It sorts by time, and no other run has it, on whatever box and in whatever work directory: it is
+    what marks the processes of a run as ours.
     """
-    return f"{stamp(started)}-{server.translate(UNSAFE)}-{attempt}"
+    return f"{stamp(started)}-{server.translate(UNSAFE)}-{ascent.rpartition('-')[2]}-{attempt}"
 
 
 def log_name(started: datetime, attempt: int) -> str:

@@ -5,7 +5,6 @@ The home stays between commands, and so does what runs in it: `status`, `logs`, 
 what `up` started, as on a rented box.
 """
 
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,16 +44,18 @@ class Likeness(Struct, frozen=True):
 
 
 @contextmanager
-def demo_box(host: Host, state: Path) -> Iterator[Host]:
+def demo_box(host: Host, state: Path, *, lay_out: bool) -> Iterator[Host]:
     """
     The demo box that a host's address describes, reachable as the host that comes back.
+
+    With `lay_out` it becomes as described, anew where it is not; without, the one that is there is used.
 
     Raises:
         ConfigError: the address says something that no demo box has.
     """
     likeness = read_likeness(host.address)
     folder = place.folder(state)
-    home = _home(folder, place.home(state), likeness)
+    home = _home(folder, place.home(state), likeness, lay_out=lay_out)
     with SshServer(home.path, folder / "keys", home.environment, likeness.wire) as server:
         yield structs.replace(
             host,
@@ -106,26 +107,27 @@ def _with(likeness: Likeness, key: str, text: str) -> Likeness:
     )
 
 
-def _home(folder: Path, path: Path, likeness: Likeness) -> DemoHome:
+def _home(folder: Path, path: Path, likeness: Likeness, *, lay_out: bool) -> DemoHome:
     """
-    The home that is there if it is alike, else a new one; one in which something runs stays as it is.
+    The home that is there, where it is as wanted or nothing new is to be laid out; else a new one.
     """
     home = DemoHome(path.resolve(), sys.executable)
     stamp = folder / "likeness"
-    wanted = f"{package[0]} {sys.executable} {likeness.sglang} {likeness.gpu} {likeness.speed:g}"
-    fits = path.is_dir() and stamp.is_file() and stamp.read_text() == wanted
-    if not fits and path.is_dir() and home.living():
-        raise ConfigError("another demo box is running", hint="`mtpdeploy down --on demo` stops it")
-    if not fits:
-        shutil.rmtree(path, ignore_errors=True)
-        home = make_home(
-            path,
-            sglang_version=likeness.sglang,
-            gpu=CARDS[likeness.gpu],
-            hostile=likeness.hostile,
-            speed=likeness.speed,
-        )
-        stamp.write_text(wanted)
-    else:
-        home.change(hostile=likeness.hostile)
+    likeness_text = f"{likeness.sglang} {likeness.gpu} {likeness.speed:g} {likeness.hostile}"
+    wanted = f"{package[0]} {sys.executable} {likeness_text}"
+    there = path.is_dir() and stamp.is_file()
+    alike = there and stamp.read_text() == wanted and likeness.hostile == Hostile()
+    if there and (alike or not lay_out):
+        return home
+    if there and any(not role.startswith("stranger") for _, _, role in home.living()):
+        raise ConfigError("another demo box is in use", hint="`mtpdeploy down --on demo` stops its server")
+    home.clean()
+    home = make_home(
+        path,
+        sglang_version=likeness.sglang,
+        gpu=CARDS[likeness.gpu],
+        hostile=likeness.hostile,
+        speed=likeness.speed,
+    )
+    stamp.write_text(wanted)
     return home

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from msgspec import structs, to_builtins
 
 from mtpdeploy.core import events
-from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.diagnosis import Cause, End
 from mtpdeploy.core.ladder import Step, next_step
 from mtpdeploy.core.launch import AttemptRecord, log_name, run_name
 from mtpdeploy.core.machine import Facts
@@ -20,7 +20,7 @@ from mtpdeploy.deploy.ground import clear_way, look
 from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.order import Order, Tools
 from mtpdeploy.remote import lock
-from mtpdeploy.remote.retry import again
+from mtpdeploy.remote.retry import again, repeat_wait
 
 
 class Climb:
@@ -80,9 +80,16 @@ class Climb:
             self.ascent = structs.replace(self.ascent, stopped_because=step.reason)
             self._journal.ascent(self.ascent)
             return None
+        if step.rung is None:
+            repeats = len(self.ascent.tried(self._cause()))
+            self._tools.clock.sleep(repeat_wait(repeats))
         again(lambda: lock.keep(self._tools.box, self._lease))
         self._facts = look(self._tools, self._order.server)
         return self._launch(step.server, step.rung, step.reason)
+
+    def _cause(self) -> Cause:
+        verdict = self.ascent.outcomes[-1].verdict
+        return verdict.cause if verdict else Cause.UNKNOWN
 
     def _step(self) -> Step:
         allowed = self._order.options.max_attempts
@@ -112,7 +119,7 @@ class Climb:
         return AttemptRecord(
             ascent=self.ascent.id,
             attempt=number,
-            run=run_name(moment, server.name, number),
+            run=run_name(moment, server.name, self.ascent.id, number),
             log=log_name(moment, number),
             started_at=moment.timestamp(),
             asked=self.ascent.asked,

@@ -71,7 +71,7 @@ def _first(server: ServerSpec, now: float, version: str) -> AttemptRecord:
     return AttemptRecord(
         ascent="rehearsal",
         attempt=1,
-        run=run_name(moment, server.name, 1),
+        run=run_name(moment, server.name, "rehearsal", 1),
         log=log_name(moment, 1),
         started_at=moment.timestamp(),
         asked=server,

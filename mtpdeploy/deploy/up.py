@@ -10,7 +10,7 @@ from msgspec import json, structs
 
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.events import AnyEvent
-from mtpdeploy.core.launch import AttemptRecord, RunState, run_state, stamp
+from mtpdeploy.core.launch import UNSAFE, AttemptRecord, RunState, run_state, stamp
 from mtpdeploy.core.machine import Facts, RunRecord
 from mtpdeploy.core.outcome import Ascent, Outcome
 from mtpdeploy.deploy.climb import Climb
@@ -138,4 +138,4 @@ def ascent_id(now: float, order: Order) -> str:
     A name for an ascent: sortable by time, and not shared by two that begin in the same second.
     """
     moment = datetime.fromtimestamp(now, UTC)
-    return f"{stamp(moment)}-{order.server.name}-{secrets.token_hex(3)}".replace("/", "-")
+    return f"{stamp(moment)}-{order.server.name.translate(UNSAFE)}-{secrets.token_hex(4)}"

@@ -89,6 +89,7 @@ class Watch:
         self._moved = clock.monotonic()
         self._cpu: float | None = None
         self._progress = ""
+        self._away = False
 
     def until_end(self, arriving: Arriving, proof: "Future[Report] | None" = None) -> Ending:
         """
@@ -132,9 +133,10 @@ class Watch:
             case Gone(reason=reason):
                 return Ending(End.LOST, after={"lost": reason})
             case LineLost(since=since):
+                self._away = True
                 self._emit(events.LineLost(at=self._clock.now(), since=since))
             case LineBack(gap_seconds=seconds):
-                self._moved = self._clock.monotonic()
+                self._away, self._moved = False, self._clock.monotonic()
                 self._emit(events.LineBack(at=self._clock.now(), seconds=seconds))
             case LogChanged(what=what):
                 self._lines = Lines()
@@ -195,11 +197,15 @@ class Watch:
     def _judge(self, proof: "Future[Report] | None") -> Ending | None:
         now = self._clock.monotonic()
         if proof is not None:
-            return Ending(End.READY) if proof.done() else None
+            if proof.done():
+                return Ending(End.READY)
+            return self._doom(now) if self.reading.fatal is not None else None
         if self._owner == "run" and (self._ready_line or self._healthy):
             return Ending(End.READY, by="ready line" if self._ready_line else "health")
         if self._owner == "run" and self._listening_since is not None:
             self._ask_if_due(now)
+        if self._away:  # nothing can be seen, so nothing is held against the server
+            return None
         if self.reading.fatal is not None:
             return self._doom(now)
         patience = self._engine.patience.get(self.reading.stage, DEFAULT_PATIENCE)

@@ -4,7 +4,10 @@ A channel to a port on the box, dressed as a socket.
 
 import io
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
+
+from mtpdeploy.errors import ConnectionLost
 
 if TYPE_CHECKING:
     from paramiko import Channel
@@ -15,11 +18,13 @@ class ChannelSocket:
     What `http.client` and a tunnel need of a socket, over an SSH channel.
 
     Unlike paramiko's own channel it stays open until the files made from it are closed too, as a socket
-    does: http.client closes the socket before it reads a body that ends with the connection.
+    does: http.client closes the socket before it reads a body that ends with the connection. And where
+    the whole line breaks it says so, which is another thing than the end of one connection.
     """
 
-    def __init__(self, channel: "Channel") -> None:
+    def __init__(self, channel: "Channel", lost: Callable[[Exception], ConnectionLost]) -> None:
         self._channel = channel
+        self._lost = lost
         self._files = 0
         self._closed = False
 
@@ -28,9 +33,15 @@ class ChannelSocket:
         Send all of `data`.
 
         Raises:
-            OSError: the other side or the line is gone.
+            OSError: the other side is gone.
+            ConnectionLost: the line is.
         """
-        self._channel.sendall(data)
+        try:
+            self._channel.sendall(data)
+        except OSError as error:
+            if self._line_is_up():
+                raise
+            raise self._lost(error) from error
 
     def recv(self, size: int) -> bytes:
         """
@@ -38,8 +49,12 @@ class ChannelSocket:
 
         Raises:
             TimeoutError: nothing came within the timeout set.
+            ConnectionLost: the line broke.
         """
-        return self._channel.recv(size)
+        data = self._channel.recv(size)
+        if not data and not self._line_is_up():
+            raise self._lost(EOFError("closed in the middle of a connection"))
+        return data
 
     def recv_into(self, buffer: memoryview) -> int:
         """
@@ -86,6 +101,10 @@ class ChannelSocket:
         """
         self._closed = True
         self._close_if_unused()
+
+    def _line_is_up(self) -> bool:
+        transport = self._channel.get_transport()
+        return transport is not None and transport.is_active()
 
     def _decref_socketios(self) -> None:
         """

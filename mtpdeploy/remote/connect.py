@@ -200,13 +200,26 @@ class Opener:
         try:
             connection.open()
         except BaseException:
-            connection.client.close()
-            sock.close()
+            _abandon(connection.client, sock)
             raise
         finally:
             watch.cancel()
         connection.transport.set_keepalive(KEEPALIVE)
         return connection
+
+
+def _abandon(client: SSHClient, sock: socket.socket | Channel) -> None:
+    """
+    Close what did not become a connection.
+
+    Paramiko's timer of the handshake is no daemon and is stopped by nothing else: it would hold up the end
+    of the program by 15 s.
+    """
+    transport = client.get_transport()
+    client.close()
+    sock.close()
+    if transport is not None:
+        transport.packetizer.complete_handshake()
 
 
 class _Judge(MissingHostKeyPolicy):

@@ -105,6 +105,7 @@ class Follower:
         self._lock = threading.Lock()
         self._links: list[Link] = []
         self._next: Link | None = None
+        self._renewal: threading.Thread | None = None
         self._outage = retry.Outage(self._clock, self._stop, limit)
         self._thread = threading.Thread(target=self._work, name=f"follow {source.log}", daemon=True)
 
@@ -134,8 +135,9 @@ class Follower:
             links = list(self._links)
         for link in links:
             link.stream.close()
-        if self._thread.ident is not None and self._thread is not threading.current_thread():
-            self._thread.join(retry.CLOSE_WAIT)
+        for thread in (self._thread, self._renewal):
+            if thread is not None and thread.ident is not None and thread is not threading.current_thread():
+                thread.join(retry.CLOSE_WAIT)
 
     @property
     def alive(self) -> bool:
@@ -321,7 +323,8 @@ class Follower:
                 return  # the present reader ends in a while, and reconnecting begins
             self._next = link
 
-        threading.Thread(target=work, name=f"renew {self._source.log}", daemon=True).start()
+        self._renewal = threading.Thread(target=work, name=f"renew {self._source.log}", daemon=True)
+        self._renewal.start()
 
     def _line_lost(self, error: ConnectionLost) -> None:
         """

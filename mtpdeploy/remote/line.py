@@ -93,7 +93,7 @@ class Line:
             raise ConnectionRefusedError(f"port {port} of {self.label}: {error.text}") from error
         except _BROKEN as error:
             raise self.lost(error) from error
-        return ChannelSocket(channel)
+        return ChannelSocket(channel, self.lost)
 
     def unanswered(self) -> float:
         """

@@ -142,7 +142,23 @@ Seconds for which a command that may be repeated is asked again over a lost line
 costs nothing, waits longer; a command has a person in front of it.
 """
 
+REPEAT_WAITS = (2.0, 15.0)
+"""
+Seconds before the same configuration is tried a second and a third time, for a cause that passes by
+itself. A port is free again at once, GPU memory 1 to 5 s after a KILL, with pinned host memory after
+tens of seconds (sglang-facts, section 6); the clearing before a launch waits for both as well.
+"""
+
 T = TypeVar("T")
+
+
+def repeat_wait(repeat: int) -> float:
+    """
+    Seconds to wait before repeat number `repeat` (from 1), up to a quarter more at random.
+    """
+    longest = REPEAT_WAITS[min(repeat, len(REPEAT_WAITS)) - 1]
+    state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
+    return (tenacity.wait_fixed(longest) + tenacity.wait_random(0, longest / 4))(state)
 
 
 def again(ask: Callable[[], T], limit: float = AGAIN_LIMIT) -> T:

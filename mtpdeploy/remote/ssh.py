@@ -2,6 +2,7 @@
 The open line to a real box.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
     from mtpdeploy.remote.connect import Opener
     from mtpdeploy.remote.line import Line, Session
+
+OPENING = 2
+"""
+Round trips until a new channel takes a script: one opens it, and sshd lets input in only when the command
+is started (its session channels begin with a window of 0; measured, 313 ms to the first answer at 100 ms).
+"""
 
 LOOK_EVERY = 1.0
 """Seconds between two looks whether a silent line is still alive."""
@@ -42,7 +49,7 @@ class SshBox:
     A `Box` over SSH: one connection for `run` and `open_port`, others for streams.
 
     Each connection carries one session at a time, so that `MaxSessions 1` is enough. The connection for
-    the first stream is opened in the background. A line that was lost is opened anew by the next call.
+    the first stream, and the shell that waits there for its script, are opened in the background. A line that was lost is opened anew by the next call.
     `noise` is what the account's start-up files print.
 
     Our known_hosts file lies in the folder `state` (the user's state directory). `strict` refuses a host
@@ -71,6 +78,7 @@ class SshBox:
         self._closed = False
         self._lines: list[Line] = []
         self._idle: list[Line] = []
+        self._ready: Session | None = None
         self._opener: Opener | None = None
         self._main: Line | None = None
         self._shell: Session | None = None
@@ -121,7 +129,6 @@ class SshBox:
         mark = control.new_mark()
         text = control.single(script, mark)
         session = self._free_session()
-        self.round_trips += 1
         session.send(text, limit=SEND_LIMIT)
         session.send_end()
         return SshStream(session, mark, self._give_back)
@@ -210,7 +217,7 @@ class SshBox:
         self._shell_answered = False
         self._shell = self._start(self._main_line(), control.CONTROL)
         self._main = self._shell.line
-        self.round_trips += 1
+        self.round_trips += OPENING
         return self._shell
 
     @property
@@ -253,9 +260,15 @@ class SshBox:
         self._main_line()
         self._spare.join()
         with self._lock:
+            ready, self._ready = self._ready, None
+        if ready is not None and ready.line.alive:
+            self.round_trips += 1
+            return ready
+        with self._lock:
             line = self._idle.pop() if self._idle else None
         if line is None or not line.alive:
             line = self._another_line()
+        self.round_trips += OPENING
         return self._start(line, control.SINGLE)
 
     def _start(self, line: "Line", command: str) -> "Session":
@@ -299,12 +312,8 @@ class SshBox:
             self._idle.append(session.line)
 
     def _open_spare(self) -> None:
-        try:
-            line = self._another_line()
-        except BoxUnreachable:
-            return  # the first stream tries again, and says why
-        with self._lock:
-            self._idle.append(line)
+        with contextlib.suppress(BoxUnreachable):  # the first stream tries again, and says why
+            self._ready = self._start(self._another_line(), control.SINGLE)
 
 
 class SshStream:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from mtpdeploy.errors import BoxUnreachable, ConfigError
+from mtpdeploy.errors import BoxUnreachable, ConfigError, ConnectionLost
 from mtpdeploy.remote.box import Box
 
 BUFFER = 1 << 16
@@ -107,7 +107,7 @@ def _move(source: socket.socket, sink: socket.socket) -> None:
     """
     Move bytes one way until the source ends, then end that way only.
     """
-    with contextlib.suppress(OSError, EOFError):
+    with contextlib.suppress(OSError, EOFError, ConnectionLost):
         while data := source.recv(BUFFER):
             sink.sendall(data)
     with contextlib.suppress(OSError, EOFError):

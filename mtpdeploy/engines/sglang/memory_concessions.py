@@ -8,6 +8,7 @@ None where there is nothing to give or where it could not help.
 import math
 
 from mtpdeploy.core.diagnosis import Cause, Verdict
+from mtpdeploy.core.ladder import NARROWEST
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.engines.sglang.concessions import STRATEGY, release
 
@@ -82,7 +83,7 @@ def more_static_memory(server: ServerSpec, verdict: Verdict, version: str) -> Se
     """
     del version
     now = _fraction(server, verdict)
-    wanted = next((step for step in FRACTIONS if now is None or step > now + 1e-9), None)
+    wanted = next((step for step in FRACTIONS if now is None or step > now + NARROWEST), None)
     floor = verdict.figures.get("floor")
     if floor is not None and (now is None or floor >= now):
         above = math.ceil((floor + ABOVE_FLOOR) * 100 - 1e-9) / 100
