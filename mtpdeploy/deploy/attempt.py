@@ -20,10 +20,12 @@ from mtpdeploy.deploy.order import Tools
 from mtpdeploy.deploy.verify import Verifier
 from mtpdeploy.deploy.watch import Arriving, Ending, Watch
 from mtpdeploy.engines.base import Engine
+from mtpdeploy.errors import BoxUnreachable, ConnectionLost
 from mtpdeploy.onbox import script
 from mtpdeploy.remote import http, lock
 from mtpdeploy.remote.box import Stream
 from mtpdeploy.remote.follow import QUEUE_EVENTS, Follower, LogSource
+from mtpdeploy.remote.poll import polled_on
 from mtpdeploy.remote.retry import again
 from mtpdeploy.remote.run import Run, stop, write_outcome
 
@@ -84,6 +86,7 @@ class Attempt:
         self._place = place_of(facts)
         self._lease = lease
         self._launched = False
+        self._polling = False
         self._run = Run(work_dir=self._place.work_dir, name=record.run, python=self._place.python)
 
     def launch(self, *, reason: str, changed: tuple[str, ...], conceded: tuple[str, ...]) -> None:
@@ -152,9 +155,19 @@ class Attempt:
     def _follower(self, copy: LocalCopy, arriving: Arriving) -> Follower:
         lease = {"path": self._lease.path, "token": self._lease.token} if self._lease else None
 
+        polled = polled_on(self._tools.box, self._tools.clock)
+
         def open_reader(request: dict[str, Any]) -> Stream:
-            request = {**request, "lease": lease}
-            return self._tools.box.stream(script("follow", request, self._place.python))
+            if not self._polling:
+                try:
+                    text = script("follow", {**request, "lease": lease}, self._place.python)
+                    return self._tools.box.stream(text)
+                except ConnectionLost:
+                    raise
+                except BoxUnreachable as error:
+                    self._polling = True
+                    self._tools.note(f"{error.message}: the log is asked for every second instead")
+            return polled(request)
 
         return Follower(
             open_reader,

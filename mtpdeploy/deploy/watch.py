@@ -81,7 +81,8 @@ class Watch:
         self._ask_health = healthy
         self._lines = Lines()
         self._owner = "none"
-        self._ready_line = False
+        self._ready_line: float | None = None
+        self._blind = False
         self._healthy = False
         self._listening_since: float | None = None
         self._asking: Thread | None = None
@@ -116,7 +117,7 @@ class Watch:
             while length > 0 and (data := file.read(min(length, 1 << 20))):
                 for line in self._lines.feed(data):
                     for milestone in self.reading.feed(line.number, line.text):
-                        self._ready_line = self._ready_line or milestone.stage is Stage.READY
+                        self._note_ready(milestone)
                 length -= len(data)
 
     def _take(self, event: FollowEvent | None) -> Ending | None:
@@ -168,7 +169,7 @@ class Watch:
             )
 
     def _reached(self, milestone: Milestone) -> None:
-        self._ready_line = self._ready_line or milestone.stage is Stage.READY
+        self._note_ready(milestone)
         now = self._clock.now()
         self._emit(
             events.Reached(
@@ -179,7 +180,20 @@ class Watch:
             )
         )
 
+    def _note_ready(self, milestone: Milestone) -> None:
+        if milestone.stage is Stage.READY and self._ready_line is None:
+            self._ready_line = self._clock.monotonic()
+
+    def _is_ours(self, now: float) -> bool:
+        """
+        Whether the listener is the attempt's own process, or where nobody can tell: whether it still lives
+        some seconds after the ready line, which one that found its port taken does not.
+        """
+        blind = self._blind and self._ready_line is not None and now - self._ready_line > BLIND_WAIT
+        return self._owner == "run" or blind
+
     def _note_activity(self, beat: Heartbeat) -> None:
+        self._blind = beat.processes is None
         cpu = beat.cpu_seconds or 0.0
         if self._cpu is not None and (cpu - self._cpu > CPU_IS_WORK or beat.compilers):
             self._moved = self._clock.monotonic()
@@ -196,18 +210,24 @@ class Watch:
 
     def _judge(self, proof: "Future[Report] | None") -> Ending | None:
         now = self._clock.monotonic()
-        if proof is not None:
-            if proof.done():
-                return Ending(End.READY)
-            return self._doom(now) if self.reading.fatal is not None else None
-        if self._owner == "run" and (self._ready_line or self._healthy):
-            return Ending(End.READY, by="ready line" if self._ready_line else "health")
-        if self._owner == "run" and self._listening_since is not None:
-            self._ask_if_due(now)
-        if self._away:  # nothing can be seen, so nothing is held against the server
-            return None
+        ending = self._looks_ready(now) if proof is None else self._proved(proof)
+        if ending is not None or self._away:
+            return ending  # while the line is away nothing can be seen, and nothing is held against the server
         if self.reading.fatal is not None:
             return self._doom(now)
+        return self._out_of_patience(now) if proof is None else None
+
+    def _proved(self, proof: "Future[Report]") -> Ending | None:
+        return Ending(End.READY) if proof.done() else None
+
+    def _looks_ready(self, now: float) -> Ending | None:
+        if self._is_ours(now) and (self._ready_line is not None or self._healthy):
+            return Ending(End.READY, by="ready line" if self._ready_line is not None else "health")
+        if self._owner == "run" and self._listening_since is not None:
+            self._ask_if_due(now)
+        return None
+
+    def _out_of_patience(self, now: float) -> Ending | None:
         patience = self._engine.patience.get(self.reading.stage, DEFAULT_PATIENCE)
         if now - self._moved > patience:
             return Ending(End.STALLED, after={"patience": f"{patience:.0f} s without a sign of progress"})
@@ -247,6 +267,12 @@ CPU_IS_WORK = 0.5
 """
 CPU seconds between two heartbeats (5 s) that count as a sign of progress: an importing or compiling
 family burns a whole core, an idle one under 0.05 s (measured on SGLang 0.5.23, CPU, two cores).
+"""
+
+BLIND_WAIT = 12.0
+"""
+Seconds after the ready line from which a server is taken for the listener where that cannot be looked up:
+one that found its port taken printed the line, too, and was gone 4 s later (SGLang 0.5.23, log s20).
 """
 
 DEFAULT_PATIENCE = 900.0

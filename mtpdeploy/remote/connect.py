@@ -149,15 +149,12 @@ class Opener:
         return [*self._jumps(hops[0], depth + 1), *hops]
 
     def _open_once(self) -> Line:
-        connections: list[Connection] = []
-        try:
+        entered: list[Connection] = []
+        with contextlib.ExitStack() as stack:
             for hop, keyring in zip(self._hops, self._keyrings, strict=True):
-                connections.append(self._enter(hop, keyring, connections[-1] if connections else None))
-        except BaseException:
-            for connection in reversed(connections):
-                connection.close()
-            raise
-        return Line(self.label, connections)
+                entered.append(self._enter(hop, keyring, entered[-1] if entered else None))
+                stack.callback(entered[-1].client.close)
+            return Line(self.label, entered[-1].transport, stack.pop_all().close)
 
     def _enter(self, hop: SshSettings, keyring: Keyring, through: Connection | None) -> Connection:
         """

@@ -5,9 +5,8 @@ One SSH connection that stands, and the sessions on it.
 import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 
-from fabric import Connection
 from paramiko import Channel, ChannelException, Message, SSHException, Transport
 from paramiko.common import cMSG_CHANNEL_REQUEST
 
@@ -35,13 +34,13 @@ class SessionRefused(Exception):
 
 class Line:
     """
-    One connection, with the connections to jump hosts that it runs through.
+    One connection; `shut` closes it, with the connections to jump hosts that it runs through.
     """
 
-    def __init__(self, label: str, connections: Sequence[Connection]) -> None:
+    def __init__(self, label: str, transport: Transport, shut: Callable[[], None]) -> None:
         self.label = label
-        self._connections = connections
-        self._transport: Transport = connections[-1].transport
+        self._transport = transport
+        self._shut = shut
         self._question: threading.Thread | None = None
         self._asked = 0.0
 
@@ -134,9 +133,8 @@ class Line:
         """
         Close the connection and those it runs through; safe to call twice and from any thread.
         """
-        for connection in reversed(self._connections):
-            with contextlib.suppress(*_BROKEN):
-                connection.client.close()
+        with contextlib.suppress(*_BROKEN):
+            self._shut()
 
     def _ask(self) -> None:
         with contextlib.suppress(*_BROKEN):
@@ -159,8 +157,10 @@ class Session:
     def ended(self) -> bool:
         """
         Whether the box said that the command's output is complete: not so when the line broke.
+
+        Servers other than OpenSSH leave out the end of file (RFC 4254 allows it) and give the exit status.
         """
-        return bool(self._channel.eof_received)
+        return bool(self._channel.eof_received) or self._channel.exit_status >= 0
 
     def send(self, data: bytes, *, limit: float) -> None:
         """

@@ -49,8 +49,8 @@ class SshBox:
     A `Box` over SSH: one connection for `run` and `open_port`, others for streams.
 
     Each connection carries one session at a time, so that `MaxSessions 1` is enough. The connection for
-    the first stream, and the shell that waits there for its script, are opened in the background. A line that was lost is opened anew by the next call.
-    `noise` is what the account's start-up files print.
+    the first stream, and the shell that waits there for its script, are opened in the background. A line
+    that was lost is opened anew by the next call. `noise` is what the account's start-up files print.
 
     Our known_hosts file lies in the folder `state` (the user's state directory). `strict` refuses a host
     whose key was never seen; `told` is given what the user should know (a first contact). `config`

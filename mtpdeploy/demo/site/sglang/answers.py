@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .engine import Engine
 from .pipes import Message
+from .release import release
 from .settings import Settings
 from .speech import flatten, sampling, tokens_of
 
@@ -82,6 +83,18 @@ class Answers:
         time.sleep(max(0.0, 1 / self.settings.speed - (time.monotonic() - began)))
         self.unhealthy = False
         return 200, {}
+
+    def load(self, path: str) -> Optional[List[Dict[str, Any]]]:
+        """What /get_load (to 0.5.22) and the `loads` of /v1/loads (from 0.5.8) say; None: no such route."""
+        since, until = {"/get_load": ((0, 5, 6), (0, 5, 22)), "/v1/loads": ((0, 5, 8), (0, 5, 99))}[path]
+        if not since <= release(self.settings.version)[:3] <= until:
+            return None
+        state = self.engine.ask_state(HEALTH_S / self.settings.speed) or {}
+        running, waiting = state.get("num_running_reqs", 0), state.get("num_queue_reqs", 0)
+        told = {"dp_rank": 0, "num_waiting_reqs": waiting}
+        if path == "/get_load":
+            return [{**told, "num_reqs": running + waiting, "ts_tic": time.perf_counter()}]
+        return [{**told, "num_running_reqs": running}]
 
     def metrics(self) -> Optional[str]:
         """/metrics in Prometheus' text format; None without --enable-metrics."""

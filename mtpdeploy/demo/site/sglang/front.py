@@ -85,11 +85,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path in routes:
             self._json(*routes[path]())
             return
+        if path in ("/get_load", "/v1/loads"):
+            self._load(path)
+            return
         text = answers.metrics() if path == "/metrics" else None
         if text is None:
             self._error(404, "Not Found")
         else:
             self._send(200, text.encode(), "text/plain; version=0.0.4")
+
+    def _load(self, path: str) -> None:
+        loads = self.server.answers.load(path)
+        if loads is None:
+            self._error(404, "Not Found")
+        else:
+            document = {"loads": loads, "version": self.server.answers.settings.version}
+            self._send(200, json.dumps(loads if path == "/get_load" else document).encode())
 
     def do_POST(self) -> None:
         """Requests for text."""
