@@ -6,7 +6,7 @@ import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from msgspec import json, structs
+from msgspec import convert, json, structs
 
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.events import AnyEvent
@@ -88,7 +88,7 @@ def resume(
         id=record.ascent,
         host=order.host.name,
         asked=record.asked,
-        outcomes=tuple(json.decode(json.encode(o), type=Outcome) for o in record.before),
+        outcomes=tuple(convert(outcome, type=Outcome) for outcome in record.before),
         already_running=done is not None and done.end is End.READY,
     )
     climb = _begin(order, tools, facts, lease, ascent)

@@ -212,7 +212,8 @@ class Watch:
         now = self._clock.monotonic()
         ending = self._looks_ready(now) if proof is None else self._proved(proof)
         if ending is not None or self._away:
-            return ending  # while the line is away nothing can be seen, and nothing is held against the server
+            # While the line is away nothing can be seen, so nothing is held against the server.
+            return ending
         if self.reading.fatal is not None:
             return self._doom(now)
         return self._out_of_patience(now) if proof is None else None

@@ -135,9 +135,8 @@ class Follower:
             links = list(self._links)
         for link in links:
             link.stream.close()
-        for thread in (self._thread, self._renewal):
-            if thread is not None and thread.ident is not None and thread is not threading.current_thread():
-                thread.join(retry.CLOSE_WAIT)
+        self._join(self._thread)
+        self._join(self._renewal)
 
     @property
     def alive(self) -> bool:
@@ -350,6 +349,10 @@ class Follower:
             self._mute_readers += 1
             if self._mute_readers >= retry.NO_FRAMES_LIMIT:
                 raise BoxUnreachable(error.message) from error
+
+    def _join(self, thread: threading.Thread | None) -> None:
+        if thread is not None and thread.ident is not None and thread is not threading.current_thread():
+            thread.join(retry.CLOSE_WAIT)
 
     def _drop(self, link: Link) -> None:
         with self._lock:
