@@ -73,12 +73,14 @@ def forget(config_file: str | None, host: str) -> None:
     Forget the host key that was trusted for HOST, and only that one.
     """
     from mtpdeploy.cli.choose import host_from  # noqa: PLC0415 - imports of the work itself
+    from mtpdeploy.deploy.journal import state_directory  # noqa: PLC0415
     from mtpdeploy.errors import ConfigError  # noqa: PLC0415
     from mtpdeploy.remote.hostkeys import forget as forget_key  # noqa: PLC0415
     from mtpdeploy.remote.ssh_config import effective  # noqa: PLC0415
 
     settings = effective(host_from(options.Asked(on=host, config_file=config_file)))
-    if not forget_key(settings.address, settings.port):
+    pins = state_directory() / "known_hosts"
+    if not forget_key(settings.address, settings.port, pins=pins):
         raise ConfigError(
             f"no host key is kept for {settings.address} port {settings.port}",
             hint="only keys in mtpdeploy's own known_hosts can be forgotten here; "

@@ -20,6 +20,9 @@ START_TIMEOUT = 20.0
 """Seconds for the SSH server to listen; it takes about 0.1 s (measured here, key creation included)."""
 
 
+CLOSE_TIMEOUT = 2.0
+"""Seconds for sessions to end by themselves once their lines are cut; they need some milliseconds."""
+
 CHUNK = 1 << 16
 """Bytes moved at a time; a pipe holds as many."""
 
@@ -130,6 +133,9 @@ class SshServer:
         for line in list(self._open_lines):
             line.abort()
         sessions = asyncio.all_tasks() - {asyncio.current_task()}
+        if sessions:
+            # Cutting the lines ends them; one cancelled while it starts its shell would hang (Python 3.11).
+            _, sessions = await asyncio.wait(sessions, timeout=CLOSE_TIMEOUT)
         for session in sessions:
             session.cancel()
         await asyncio.gather(*sessions, return_exceptions=True)

@@ -5,6 +5,7 @@ A real OpenSSH server on loopback, and a wire to it that is slow or breaks.
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +20,10 @@ from mtpdeploy.core.machine import Host
 
 DEADLINE = 20.0
 """Seconds within which what must happen at all has to happen."""
+
+
+PENALTIES = (9, 8)
+"""The OpenSSH that began to shut out addresses with failed logins: loopback, here (its release notes)."""
 
 
 def make_key(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
@@ -80,6 +85,7 @@ class Sshd:
             "KbdInteractiveAuthentication no",
             "PidFile none",
             "LogLevel VERBOSE",
+            *(["PerSourcePenalties no"] if _version() >= PENALTIES else []),
         ]
 
     def host(self, port: int | None = None, **changes: object) -> Host:
@@ -240,6 +246,15 @@ def until(happened: Callable[[], bool]) -> None:
     while not happened():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.005)
+
+
+def _version() -> tuple[int, ...]:
+    """
+    OpenSSH's version, as `ssh -V` prints it.
+    """
+    told = subprocess.run(["ssh", "-V"], capture_output=True, check=True).stderr.decode()
+    found = re.search(r"OpenSSH_(\d+)\.(\d+)", told)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _children(pid: int) -> list[int]:

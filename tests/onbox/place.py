@@ -2,7 +2,6 @@
 A made-up home on this machine, to be surveyed for real.
 """
 
-import os
 import shutil
 import subprocess
 import sys

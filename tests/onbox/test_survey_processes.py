@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -142,15 +143,16 @@ def test_runs_tell_their_files_and_who_lives(place: Place) -> None:
     """
     A living run has its process and family; one that ended its status; a damaged one is still listed.
     """
+    name = f"b-{uuid4().hex}"
     runs = place.work_dir / "runs"
     runs.mkdir(parents=True)
     (place.work_dir / "latest").symlink_to(runs)
-    with LocalRun(runs / "b-living") as living:
-        marked = {**os.environ, "MTPDEPLOY_RUN": "b-living"}
+    with LocalRun(runs / name) as living:
+        marked = {**os.environ, "MTPDEPLOY_RUN": name}
         with running(["sleep", "600"], env=marked, start_new_session=True) as stray:
             living.write(b"x" * 10)
-            record = json.loads((runs / "b-living" / "proc").read_text())
-            (runs / "b-living" / "proc").write_text(json.dumps({**record, "log": "attempt.log"}))
+            record = json.loads((runs / name / "proc").read_text())
+            (runs / name / "proc").write_text(json.dumps({**record, "log": "attempt.log"}))
             (runs / "a-ended").mkdir()
             (runs / "a-ended" / "exit").write_text('{"status": 137, "signal": 9}')
             (runs / "a-ended" / "attempt.json").write_text('{"log": "old.log"}')
@@ -159,7 +161,7 @@ def test_runs_tell_their_files_and_who_lives(place: Place) -> None:
             (runs / "c-damaged" / "proc").write_bytes(b"\0\xff{")
             found = place.survey()
 
-    assert ["c-damaged", "b-living", "a-ended"] == [run.name for run in found.runs]
+    assert ["c-damaged", name, "a-ended"] == [run.name for run in found.runs]
     damaged, alive, ended = found.runs
     assert (None, False, "") == (damaged.process, damaged.alive, damaged.attempt)
     assert (True, "attempt.log", 10, (stray.pid,)) == (
@@ -167,7 +169,7 @@ def test_runs_tell_their_files_and_who_lives(place: Place) -> None:
     )  # fmt: skip
     assert living.process.pid == (alive.process.pid if alive.process else None)
     assert (137, "old.log", "{}", False) == (ended.exit_status, ended.log, ended.outcome, ended.alive)
-    assert ["b-living"] * 2 == [p.run for p in found.processes if p.id.pid in {living.process.pid, stray.pid}]
+    assert [name] * 2 == [p.run for p in found.processes if p.id.pid in {living.process.pid, stray.pid}]
 
 
 def test_a_process_of_another_life_is_dead(place: Place) -> None:

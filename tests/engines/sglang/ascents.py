@@ -25,12 +25,12 @@ def server(**flags: FlagValue) -> ServerSpec:
     return ServerSpec(name="27b", flags={**MTP, **flags})
 
 
-def failed(cause: Cause, proof: str = "", **figures: float) -> Verdict:
+def failed(cause: Cause, **figures: float) -> Verdict:
     """
     A verdict as SGLang's knowledge makes it.
     """
     known = KNOWLEDGE[cause]
-    return Verdict(cause=cause, next=known.next, proof=proof, remedy=known.remedy, figures=figures)
+    return Verdict(cause=cause, next=known.next, remedy=known.remedy, figures=figures)
 
 
 class Climb:

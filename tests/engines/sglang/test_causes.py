@@ -4,6 +4,10 @@ from mtpdeploy.engines.sglang.rungs import RUNGS
 
 
 class TestKnowledge:
+    """
+    What every cause calls for.
+    """
+
     def test_every_cause_has_its_entry(self) -> None:
         """
         A new cause cannot be forgotten here.

@@ -2,7 +2,7 @@
 Laws of every climb, whatever the verdicts.
 """
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mtpdeploy.core.diagnosis import Cause, Next, Verdict
@@ -26,7 +26,7 @@ VERSIONS = (
 )
 MEMORY = (Cause.OOM_KV_POOL, Cause.OOM_STATE_POOL, Cause.OOM_POOLS, Cause.OOM_GRAPHS, Cause.OOM_SERVING)
 LONGEST = 400
-"""Steps after which a climb is taken for endless; the longest found has about 130."""
+"""Steps after which a climb is taken for endless: from 0.97 to 0.2 the fraction has 77 hundredths."""
 
 FLAGS: dict[str, st.SearchStrategy[FlagValue | None]] = {
     "mem_fraction_static": st.one_of(st.none(), st.floats(0.5, 0.97).map(lambda f: round(f, 3))),
@@ -53,6 +53,9 @@ FLAGS: dict[str, st.SearchStrategy[FlagValue | None]] = {
 
 @st.composite
 def servers(draw: st.DrawFn) -> ServerSpec:
+    """
+    Servers of all kinds.
+    """
     flags: dict[str, FlagValue] = {"model_path": "/m"}
     if draw(st.booleans()):
         flags["speculative_algorithm"] = MTP["speculative_algorithm"]
@@ -63,6 +66,9 @@ def servers(draw: st.DrawFn) -> ServerSpec:
 
 @st.composite
 def verdicts(draw: st.DrawFn, causes: tuple[Cause, ...] = tuple(Cause)) -> Verdict:
+    """
+    Verdicts with figures of all kinds.
+    """
     figures: dict[str, float] = {}
     for name, values in {
         "mem_fraction_static": st.floats(0.5, 0.97),
@@ -81,13 +87,17 @@ def verdicts(draw: st.DrawFn, causes: tuple[Cause, ...] = tuple(Cause)) -> Verdi
 
 
 class TestLaws:
-    @settings(max_examples=150, deadline=None)
+    """
+    What holds for every climb.
+    """
+
+    @settings(max_examples=100, deadline=None)
     @given(asked=servers(), version=st.sampled_from(VERSIONS), data=st.data())
     def test_every_climb_ends_and_no_failure_is_met_twice(
         self, asked: ServerSpec, version: str, data: st.DataObject
     ) -> None:
         """
-        Whatever goes wrong, the ladder comes to an end, and runs the same thing again only where the cause may pass.
+        Whatever goes wrong, the ladder ends, and repeats a thing only where its cause may pass by itself.
         """
         climb = Climb(asked, version)
         some = data.draw(st.lists(verdicts(), min_size=1, max_size=8))
@@ -102,7 +112,7 @@ class TestLaws:
             repeats = KNOWLEDGE[pair[1]].next is Next.REPEAT
             assert met.count(pair) <= (1 + REPEATS if repeats else 1)
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(asked=servers(), version=st.sampled_from(VERSIONS), verdict=verdicts())
     def test_every_step_changes_something_and_nothing_of_the_model(
         self, asked: ServerSpec, version: str, verdict: Verdict
@@ -118,7 +128,7 @@ class TestLaws:
             assert not changed & {"model_path", "port", "tp_size", "kv_cache_dtype"}
             assert verdict.cause in RUNGS[step.rung].causes
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(
         asked=servers(),
         version=st.sampled_from(VERSIONS),
@@ -145,7 +155,7 @@ class TestLaws:
         ):
             assert asked.flags.get(flag) == step.server.flags.get(flag)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(
         asked=servers(),
         version=st.sampled_from(VERSIONS),
@@ -170,18 +180,19 @@ class TestLaws:
             after = step.server.number(flag)
             assert (unset if after is None else after) <= (unset if before is None else before)
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=100, deadline=None)
     @given(
         fraction=st.floats(0.6, 0.95).map(lambda f: round(f, 3)),
         fits=st.floats(0.5, 0.99),
         width=st.floats(0.0, 0.1),
         version=st.sampled_from(VERSIONS),
     )
+    @example(fraction=0.898, fits=0.9375, width=0.0625, version="0.5.6")
     def test_a_fraction_that_fits_is_found_or_shown_not_to_exist(
         self, fraction: float, fits: float, width: float, version: str
     ) -> None:
         """
-        On a box where a fraction works between two bounds, no fraction outside what is proven is tried.
+        Where fractions between two bounds work, one of them is found, and none that is disproven is tried.
         """
         climb = Climb(ServerSpec("m", {"model_path": "/m", "mem_fraction_static": fraction}), version)
         low, high = 0.0, 1.0
@@ -199,4 +210,4 @@ class TestLaws:
             else:
                 return
 
-        assert width < 0.01 or high - low < 0.01 + 1e-9 or fits > 0.95 or fits + width < 0.25
+        assert width < 0.01 or high - low < 0.01 + 1e-9 or fits > 0.95

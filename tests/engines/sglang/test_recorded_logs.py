@@ -6,6 +6,10 @@ from tests.engines.sglang import recorded
 
 @pytest.mark.parametrize("name", recorded.names())
 class TestRecordedLogs:
+    """
+    Every log of the folder.
+    """
+
     def test_stages(self, name: str) -> None:
         """
         A real log proves the stages that its start went through, in their order.

@@ -18,10 +18,17 @@ UNNAMED = {Cause.STALLED, Cause.VANISHED, Cause.BOX_RESTARTED, Cause.STOPPED, Ca
 
 
 def identify(signature: Signature) -> str:
+    """
+    A name for a signature in test reports.
+    """
     return f"{signature.cause.name}-{signature.example[:40]}"
 
 
 class TestCatalogue:
+    """
+    The catalogue as a whole.
+    """
+
     @pytest.mark.parametrize("catalogue", [signatures.EXCEPTIONS, signatures.RECORDS])
     def test_each_finds_its_own_example_and_none_before_it_does(
         self, catalogue: tuple[Signature, ...]
@@ -96,13 +103,17 @@ class TestCatalogue:
 
 
 class TestFigures:
+    """
+    Numbers in the texts of failures.
+    """
+
     def test_an_allocation_that_failed(self) -> None:
         """
         GiB and MiB of torch's text become MiB.
         """
         text = (
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total capacity "
-            "of 94.97 GiB of which 338.75 MiB is free. Including non-PyTorch memory, this process has 94.6 GiB"
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU 0 has a total "
+            "capacity of 94.97 GiB of which 338.75 MiB is free. Including non-PyTorch memory"
         )
 
         assert {"asked_mib": 1536.0, "total_mib": 94.97 * 1024, "free_mib": 338.75} == figures_of(text)

@@ -1,0 +1,126 @@
+"""
+What `up` would do, without doing it.
+"""
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.demo.home import Hostile
+from mtpdeploy.deploy.order import Options, Order
+from mtpdeploy.deploy.rehearsal import rehearse, script_for
+from mtpdeploy.engines.sglang import SGLANG
+from mtpdeploy.engines.sglang.rungs import LADDERS
+from mtpdeploy.errors import ConfigError
+from tests.deploy.place import FITTING, Place
+from tests.deploy.test_up import until
+
+MakePlace = Callable[..., Place]
+
+
+class TestRehearse:
+    def test_touches_nothing(self, place: Place, port: int) -> None:
+        """
+        Not a byte of the box's home is another one afterwards, and nothing runs.
+        """
+        before = place.tree()
+
+        plan = rehearse(place.order(place.server(port)), place.tools())
+
+        assert before == place.tree()
+        assert [] == place.home.living()
+        assert (None, None, ()) == (plan.problem, plan.already_running, plan.in_the_way)
+
+    def test_shows_the_script_that_up_launches(self, place: Place, port: int) -> None:
+        """
+        But for names that carry the time and the ascent, it is the script of the first attempt.
+        """
+        server = place.server(port)
+        plan = rehearse(place.order(server), place.tools())
+        ascent = place.up(server)
+        run = place.home.path / ".mtpdeploy" / "runs" / ascent.outcomes[0].run
+        launched = (run / "launch.sh").read_text()
+
+        assert _command(plan.script) == _command(launched)
+        assert set(plan.files) <= {path.name for path in run.iterdir()}
+
+    def test_the_script_is_one_for_sh(self, place: Place, port: int) -> None:
+        """
+        A shell reads it without complaint.
+        """
+        plan = rehearse(place.order(place.server(port)), place.tools())
+
+        checked = subprocess.run(["bash", "-n"], input=plan.script.encode(), capture_output=True, check=False)
+
+        assert (0, b"") == (checked.returncode, checked.stderr)
+
+    def test_says_what_would_be_stopped(self, make_place: MakePlace, port: int) -> None:
+        """
+        An older server of the same user is listed with its fate, and goes on.
+        """
+        place = make_place(hostile=Hostile(stale_port=port))
+        until(lambda: "ready to roll" in _stale_log(place))
+        before = place.home.living()
+
+        plan = rehearse(place.order(place.server(port)), place.tools())
+
+        assert 1 == len(plan.in_the_way)
+        assert f"listens on port {port}" in plan.in_the_way[0]
+        assert plan.in_the_way[0].endswith("ended unless it is working on requests")
+        assert before == place.home.living()
+
+    def test_says_what_already_serves(self, place: Place, port: int) -> None:
+        """
+        The same configuration that serves is named.
+        """
+        server = place.server(port)
+        ascent = place.up(server)
+
+        plan = rehearse(place.order(server), place.tools())
+
+        assert ascent.outcomes[0].run == plan.already_running
+
+    def test_says_what_is_missing(self, place: Place, port: int) -> None:
+        """
+        A problem that would end `up` is told beside the script.
+        """
+        plan = rehearse(
+            place.order(place.server(port, {**FITTING, "model_path": "/nowhere/model"})), place.tools()
+        )
+
+        assert "the model is not on `local`: no folder /nowhere/model" == plan.problem
+
+    def test_an_unknown_flag_is_refused(self, place: Place, port: int) -> None:
+        """
+        A flag that the version on the box does not know is an error before any launch.
+        """
+        server = place.server(port, {**FITTING, "max_runing_requests": 3})
+
+        with pytest.raises(ConfigError, match="max_runing_requests"):
+            rehearse(place.order(server), place.tools())
+
+
+class TestScriptFor:
+    def test_another_version_another_spelling(self, place: Place) -> None:
+        """
+        Without a box the script can be had for any version.
+        """
+        server = ServerSpec(name="s", flags={"model_path": "m", "mamba_radix_cache_strategy": "extra_buffer"})
+        order = Order(server, place.host, LADDERS["default"], Options())
+
+        def script(version: str) -> str:
+            return script_for(order, SGLANG, now=0.0, version=version, python="python3", templates=None)
+
+        assert "--mamba-scheduler-strategy" in script("0.5.9")
+        assert "--mamba-radix-cache-strategy" in script("0.5.23")
+
+
+def _command(script: str) -> list[str]:
+    return [line for line in script.splitlines() if line.strip().startswith("--")]
+
+
+def _stale_log(place: Place) -> str:
+    path = place.home.path / "stale.log"
+    return path.read_text(errors="replace") if path.exists() else ""

@@ -1,0 +1,380 @@
+"""
+The one loop of the program, on a clock that jumps and with events put in by hand.
+"""
+
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from mtpdeploy.core import events
+from mtpdeploy.core.diagnosis import Cause, End, Stage, diagnose
+from mtpdeploy.core.outcome import Report
+from mtpdeploy.deploy.watch import DEFAULT_PATIENCE, DOOM_GRACE, HEALTH_AFTER, TICK, Ending
+from mtpdeploy.engines.sglang import PATIENCE, SGLANG
+from mtpdeploy.remote.frames import Ended, Gone, LineBack, LineLost, LogChanged
+from tests.deploy.scripted import (
+    FATAL,
+    FOREIGN,
+    NOBODY,
+    OWN,
+    READY_LINE,
+    SERVER_ARGUMENTS,
+    WEIGHTS_BEGIN,
+    WEIGHTS_END,
+    Watched,
+    beat,
+    log,
+)
+
+EXIT_3 = Ended(3, vanished=False, record={"status": 3, "stopped": ""})
+
+
+class TestReady:
+    """
+    READY takes both: a sign of the server, and a listener that is the attempt's own.
+    """
+
+    def test_ready_line_and_own_listener(self) -> None:
+        """
+        The ready line of a run that listens itself ends the watching.
+        """
+        watched = Watched()
+
+        ending = watched.watch.until_end(watched.script(OWN, log(READY_LINE)))
+
+        assert Ending(End.READY, by="ready line") == ending
+
+    def test_listener_may_come_after_the_line(self) -> None:
+        """
+        The line may be seen before the listener is: READY comes with the listener.
+        """
+        watched = Watched()
+        begun = watched.clock.monotonic()
+
+        ending = watched.watch.until_end(watched.script(NOBODY, log(READY_LINE), 5.0, OWN))
+
+        assert Ending(End.READY, by="ready line") == ending
+        assert 5.0 == watched.clock.monotonic() - begun
+
+    def test_ready_line_with_a_foreign_listener_is_never_ready(self) -> None:
+        """
+        With an old server on the port the real SGLang prints the ready line and then exits 3.
+        """
+        watched = Watched(healthy=lambda: True)
+
+        ending = watched.watch.until_end(watched.script(FOREIGN, log(READY_LINE), 60.0, EXIT_3))
+
+        assert Ending(End.EXITED, exit_status=3) == ending
+        assert 0 == watched.asked_health
+
+    def test_health_without_a_ready_line(self) -> None:
+        """
+        Where the wording of the ready line is not known, health of an own listener starts the proof.
+        """
+        watched = Watched(healthy=lambda: True)
+        begun = watched.clock.monotonic()
+
+        ending = watched.watch.until_end(watched.script(OWN, log("all set, off we go")))
+
+        assert Ending(End.READY, by="health") == ending
+        assert HEALTH_AFTER <= watched.clock.monotonic() - begun
+
+    def test_health_is_asked_one_at_a_time(self) -> None:
+        """
+        A server that keeps the question waiting is not asked again meanwhile.
+        """
+        answered = threading.Event()
+        watched = Watched(healthy=answered.wait)
+
+        ending = watched.watch.until_end(watched.script(OWN, 200.0, EXIT_3))
+        answered.set()
+
+        assert End.EXITED is ending.end
+        assert 1 == watched.asked_health
+
+    def test_health_is_forgotten_with_the_listener(self) -> None:
+        """
+        The time until health is asked begins anew when the listener was gone in between.
+        """
+        watched = Watched(healthy=lambda: True)
+
+        watched.watch.until_end(
+            watched.script(OWN, HEALTH_AFTER / 2, NOBODY, HEALTH_AFTER, OWN, HEALTH_AFTER / 2, EXIT_3)
+        )
+
+        assert 0 == watched.asked_health
+
+
+class TestDoom:
+    """
+    A failure that no waiting can mend.
+    """
+
+    def test_last_words_within_the_grace_are_the_exit(self) -> None:
+        """
+        A doomed server that dies by itself has its exit status, and the cause is the line's.
+        """
+        watched = Watched()
+        last_words = log("[2026-12-01 05:12:27] SIGQUIT received. signum=None, frame=None.")
+        died = Ended(137, vanished=False, record={"status": 137})
+
+        ending = watched.watch.until_end(watched.script(log(*FATAL), DOOM_GRACE / 2, last_words, TICK, died))
+        verdict = diagnose(
+            watched.watch.reading.evidence(ending.end, ending.exit_status, ending.after), SGLANG.knowledge
+        )
+
+        assert Ending(End.EXITED, exit_status=137) == ending
+        assert (Cause.OOM_KV_POOL, 4) == (verdict.cause, verdict.line)
+        assert [4] == [event.line for event in watched.of(events.Doomed)]
+
+    def test_one_that_does_not_die_is_doomed_after_the_grace(self) -> None:
+        """
+        A doomed server that lives on is given up after the grace, not after the stage's patience.
+        """
+        watched = Watched()
+        begun = watched.clock.monotonic()
+
+        ending = watched.watch.until_end(watched.script(OWN, log(*FATAL)))
+
+        assert Ending(End.DOOMED) == ending
+        assert DOOM_GRACE < watched.clock.monotonic() - begun <= DOOM_GRACE + 2 * TICK
+
+
+class TestPatience:
+    """
+    How long a stage may pass without any sign of progress.
+    """
+
+    @pytest.mark.parametrize(
+        ("lines", "patience"),
+        [
+            ((), PATIENCE[Stage.LAUNCHED]),
+            ((SERVER_ARGUMENTS,), PATIENCE[Stage.ARGUMENTS]),
+            ((SERVER_ARGUMENTS, WEIGHTS_BEGIN), PATIENCE[Stage.WEIGHTS_BEGUN]),
+            ((SERVER_ARGUMENTS, WEIGHTS_BEGIN, WEIGHTS_END), DEFAULT_PATIENCE),
+        ],
+    )
+    def test_each_stage_has_its_own(self, lines: tuple[str, ...], patience: float) -> None:
+        """
+        Silence ends an attempt when the patience of the stage is used up, and not before.
+        """
+        watched = Watched()
+        begun = watched.clock.monotonic()
+
+        ending = watched.watch.until_end(watched.script(*([log(*lines)] if lines else [])))
+
+        assert End.STALLED is ending.end
+        assert patience < watched.clock.monotonic() - begun <= patience + 2 * TICK
+        assert {"patience": f"{patience:.0f} s without a sign of progress"} == ending.after
+
+    def test_any_byte_of_the_log_is_progress(self) -> None:
+        """
+        A bar that moves without a newline keeps an attempt alive.
+        """
+        watched = Watched()
+        almost = PATIENCE[Stage.LAUNCHED] - 1
+        begun = watched.clock.monotonic()
+
+        watched.watch.until_end(watched.script(almost, log("x"), almost, log("y")))
+
+        assert watched.clock.monotonic() - begun > 3 * almost
+
+    @pytest.mark.parametrize(
+        ("beats", "extended"),
+        [
+            ([beat(10.0), beat(12.0)], True),
+            ([beat(10.0), beat(10.04)], False),
+            ([beat(10.0), beat(10.04, compilers=3)], True),
+            ([beat(12.0), beat(2.0)], False),
+            ([beat(None), beat(None)], False),
+        ],
+        ids=["computes", "idles", "compiles", "one of the family ended", "not counted"],
+    )
+    def test_cpu_and_compilers_are_progress(self, beats: list[events.AnyEvent], extended: bool) -> None:
+        """
+        A family that computes or compiles makes progress though its log is silent; an idle one does not.
+        """
+        watched = Watched()
+        patience = PATIENCE[Stage.LAUNCHED]
+        begun = watched.clock.monotonic()
+        first, second = beats
+
+        watched.watch.until_end(watched.script(first, patience - 10, second))  # type: ignore[arg-type]
+
+        waited = watched.clock.monotonic() - begun
+        assert (waited > patience + 2 * TICK) == extended
+
+    def test_a_broken_line_is_no_stall(self) -> None:
+        """
+        While the line is down nothing can be seen, and nothing is held against the server.
+        """
+        watched = Watched()
+        away = 2 * PATIENCE[Stage.LAUNCHED]
+
+        ending = watched.watch.until_end(
+            watched.script(10.0, LineLost(0.0, "cut"), away, LineBack(away), OWN, log(READY_LINE))
+        )
+
+        assert Ending(End.READY, by="ready line") == ending
+
+    def test_a_line_that_is_back_begins_the_patience_anew(self) -> None:
+        """
+        After the line is back, a silent server has its whole patience, and no more.
+        """
+        watched = Watched()
+        begun = watched.clock.monotonic()
+        patience = PATIENCE[Stage.LAUNCHED]
+
+        ending = watched.watch.until_end(watched.script(LineLost(0.0, "cut"), 400.0, LineBack(400.0)))
+
+        assert End.STALLED is ending.end
+        assert patience < watched.clock.monotonic() - begun - 400.0 <= patience + 2 * TICK
+
+
+class TestEnds:
+    """
+    What the follower says of the end.
+    """
+
+    def test_gone_is_lost(self) -> None:
+        """
+        A box out of reach for good is LOST, whatever runs there.
+        """
+        watched = Watched()
+
+        ending = watched.watch.until_end(watched.script(OWN, Gone("no answer for 600 s")))
+
+        assert Ending(End.LOST, after={"lost": "no answer for 600 s"}) == ending
+
+    def test_a_stop_note_is_stopped(self) -> None:
+        """
+        An end that somebody ordered is no failure of the server, and says who ordered it.
+        """
+        watched = Watched()
+        stopped = Ended(143, vanished=False, record={"status": 143, "stopped": "ada@laptop"})
+
+        ending = watched.watch.until_end(watched.script(OWN, stopped))
+        verdict = diagnose(watched.watch.reading.evidence(ending.end, 143, ending.after), SGLANG.knowledge)
+
+        assert End.STOPPED is ending.end
+        assert Cause.STOPPED is verdict.cause
+        assert "stopped by ada@laptop" == verdict.because
+
+    def test_no_record_is_vanished(self) -> None:
+        """
+        A process that is gone without a record was killed from outside.
+        """
+        watched = Watched()
+
+        ending = watched.watch.until_end(watched.script(Ended(None, vanished=True, record={})))
+
+        assert Ending(End.VANISHED) == ending
+
+    def test_a_line_without_an_end_counts(self) -> None:
+        """
+        Last words without a newline are read, too.
+        """
+        watched = Watched()
+        said = log(*FATAL)
+        cut = type(said)(0, said.data.rstrip(b"\n"))
+
+        watched.watch.until_end(watched.script(cut, EXIT_3))
+
+        assert [Cause.OOM_KV_POOL] == [
+            f.cause for f in watched.watch.reading.evidence(End.EXITED, 3, {}).findings
+        ]
+
+    def test_lost_and_back_are_told(self) -> None:
+        """
+        The screen is told that the line broke, and for how long.
+        """
+        watched = Watched()
+
+        watched.watch.until_end(watched.script(LineLost(5.0, "cut"), LineBack(7.5), EXIT_3))
+
+        assert [5.0] == [event.since for event in watched.of(events.LineLost)]
+        assert [7.5] == [event.seconds for event in watched.of(events.LineBack)]
+
+    def test_a_log_that_began_anew_counts_its_lines_from_one(self) -> None:
+        """
+        After a truncation line numbers are those of the new content, and the user is told.
+        """
+        watched = Watched()
+
+        watched.watch.until_end(watched.script(log("a", "b"), LogChanged("truncated", 4), log("c"), EXIT_3))
+
+        assert [(1, ("a", "b")), (1, ("c",))] == [
+            (event.first, event.lines) for event in watched.of(events.LogLines)
+        ]
+        assert ["the log on the box was truncated"] == [event.text for event in watched.of(events.Note)]
+
+
+class TestProof:
+    """
+    While real requests are under way, READY is the proof's end, unless the server dies first.
+    """
+
+    def test_death_while_the_proof_runs(self) -> None:
+        """
+        A server that dies under the first real requests is not ready.
+        """
+        watched = Watched()
+        watched.watch.until_end(watched.script(OWN, log(READY_LINE)))
+        proof: Future[Report] = Future()
+
+        ending = watched.watch.until_end(watched.script(1.0, log(*FATAL), EXIT_3), proof=proof)
+
+        assert Ending(End.EXITED, exit_status=3) == ending
+
+    def test_the_end_of_the_proof_is_the_end(self) -> None:
+        """
+        The proof wakes the loop, whatever it found out.
+        """
+        watched = Watched()
+        watched.watch.until_end(watched.script(OWN, log(READY_LINE)))
+        proof: Future[Report] = Future()
+        script = watched.script(3.0)
+        threading.Timer(0.05, proof.set_result, [Report((), None)]).start()
+
+        ending = watched.watch.until_end(script, proof=proof)
+
+        assert Ending(End.READY) == ending
+
+
+class TestCopy:
+    """
+    Going on from a copy that was stored before.
+    """
+
+    def test_stages_and_numbers_go_on(self, tmp_path: Path) -> None:
+        """
+        The copy is read without being told again; numbers, stages and the ready line count on.
+        """
+        watched = Watched()
+        copy = tmp_path / "log"
+        stored = log(SERVER_ARGUMENTS, WEIGHTS_BEGIN, READY_LINE).data
+        copy.write_bytes(stored + b"beyond what was stored when it was opened\n")
+        watched.watch.read_copy(copy, len(stored))
+
+        ending = watched.watch.until_end(watched.script(log("more"), OWN))
+
+        assert Ending(End.READY, by="ready line") == ending
+        assert [(4, ("more",))] == [(e.first, e.lines) for e in watched.of(events.LogLines)]
+        assert [] == watched.of(events.Reached)
+
+    def test_a_line_cut_by_the_end_of_the_copy(self, tmp_path: Path) -> None:
+        """
+        A line whose first half is in the copy and whose second half comes is one line.
+        """
+        watched = Watched()
+        copy = tmp_path / "log"
+        whole = log(READY_LINE).data
+        copy.write_bytes(whole[:30])
+        watched.watch.read_copy(copy, 30)
+
+        ending = watched.watch.until_end(watched.script(type(log())(30, whole[30:]), OWN))
+
+        assert End.READY is ending.end
+        assert [(1, (READY_LINE,))] == [(e.first, e.lines) for e in watched.of(events.LogLines)]
