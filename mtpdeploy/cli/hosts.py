@@ -76,11 +76,11 @@ def forget(config_file: str | None, host: str) -> None:
     from mtpdeploy.deploy.journal import state_directory  # noqa: PLC0415
     from mtpdeploy.errors import ConfigError  # noqa: PLC0415
     from mtpdeploy.remote.hostkeys import forget as forget_key  # noqa: PLC0415
-    from mtpdeploy.remote.ssh_config import effective  # noqa: PLC0415
+    from mtpdeploy.remote.ssh_config import SSH_PORT, effective  # noqa: PLC0415
 
     settings = effective(host_from(options.Asked(on=host, config_file=config_file)))
     pins = state_directory() / "known_hosts"
-    if not forget_key(settings.address, settings.port, pins=pins):
+    if not forget_key(settings.host_key_name, SSH_PORT, pins=pins):
         raise ConfigError(
             f"no host key is kept for {settings.address} port {settings.port}",
             hint="only keys in mtpdeploy's own known_hosts can be forgotten here; "

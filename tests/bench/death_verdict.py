@@ -16,7 +16,7 @@ from mtpdeploy.core.diagnosis import End, Stage
 from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy import attempt
 from mtpdeploy.deploy.background import in_background
-from tests.bench.figures import Figure, of_samples
+from tests.bench.figures import Beside, Figure, of_samples
 from tests.bench.probe import Span, probing
 from tests.bench.rig import DELAY, Rig, Told, next_event, wire
 from tests.fakes.run import LocalRun
@@ -40,16 +40,16 @@ def measure(folder: Path) -> Iterator[Figure]:
             with wire(rig, delay) as port:
                 deaths = [death(rig, port, number) for number in range(SAMPLES)]
             where = f"{1000 * delay:.0f} ms of delay" if delay else "loopback"
-            rest = {
+            rest: Beside = {
                 "baseline": old[len(old) // 2],
                 "baseline_is": "ssh, while kill -0; do sleep 3; done; tail, on loopback",
             }
-            goal = {} if delay else {"target": TARGET_MS}
+            goal = None if delay else TARGET_MS
             known = [1000 * verdict for verdict, _ in deaths]
             settled = [1000 * ended for _, ended in deaths]
-            yield of_samples(NAME, f"SIGKILL to the verdict, {where}", known, **goal, **rest)
+            yield of_samples(NAME, f"SIGKILL to the verdict, {where}", known, target=goal, **rest)
             yield of_samples(
-                NAME, f"SIGKILL to AttemptEnded (cleared, recorded), {where}", settled, **goal, **rest
+                NAME, f"SIGKILL to AttemptEnded (cleared, recorded), {where}", settled, target=goal, **rest
             )
 
 

@@ -4,6 +4,7 @@ What a bench found, beside its target and beside what it replaces.
 
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -67,7 +68,20 @@ class Figure(Struct, frozen=True):
 HEADER = ["", "here", "p95", "target", "met", "baseline", "ratio", "unit", "the baseline is"]
 
 
-def of_samples(bench: str, name: str, samples: Sequence[float], unit: str = "ms", **rest: object) -> Figure:
+class Beside(TypedDict, total=False):
+    """
+    What stands beside a figure.
+    """
+
+    target: float | None
+    baseline: float
+    baseline_is: str
+    more_is_better: bool
+
+
+def of_samples(
+    bench: str, name: str, samples: Sequence[float], unit: str = "ms", **rest: Unpack[Beside]
+) -> Figure:
     """
     The figure of several measurements.
     """
@@ -80,7 +94,7 @@ def of_samples(bench: str, name: str, samples: Sequence[float], unit: str = "ms"
         p95=ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)],
         worst=ordered[-1],
         samples=len(ordered),
-        **rest,  # type: ignore[arg-type]
+        **rest,
     )
 
 

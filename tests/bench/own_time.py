@@ -21,7 +21,7 @@ from mtpdeploy.remote import lock
 from mtpdeploy.remote.follow import Follower
 from mtpdeploy.remote.run import Run
 from tests.bench import naive
-from tests.bench.figures import Figure, of_samples
+from tests.bench.figures import Beside, Figure, of_samples
 from tests.bench.probe import Span, probing, total
 from tests.bench.rig import DELAY, Rig, wire
 from tests.bench.witness import ReadyWitness
@@ -70,13 +70,18 @@ def measure(folder: Path) -> Iterator[Figure]:
     """
     with Rig(folder / "rig") as rig:
         old = 1000 * median(naive.own_time(rig, phase) for phase in naive.PHASES)
-        rest = {"baseline": old, "baseline_is": "fabric: put, run nohup, tail -n 50 every 3 s (loopback)"}
+        rest: Beside = {
+            "baseline": old,
+            "baseline_is": "fabric: put, run nohup, tail -n 50 every 3 s (loopback)",
+        }
         for delay in (0.0, DELAY):
             with wire(rig, delay) as port:
                 runs = [one_up(rig, port) for _ in range(SAMPLES)]
             where = f"{1000 * delay:.0f} ms of delay" if delay else "loopback"
-            goal = {} if delay else {"target": TARGET_MS}
-            yield of_samples(NAME, f"own time, {where}", [own.milliseconds for own in runs], **goal, **rest)
+            goal = None if delay else TARGET_MS
+            yield of_samples(
+                NAME, f"own time, {where}", [own.milliseconds for own in runs], target=goal, **rest
+            )
             trips = [float(own.trips) for own in runs]
             yield of_samples(
                 NAME, f"round trips after the connection, {where}", trips, "", target=TARGET_TRIPS
@@ -107,6 +112,8 @@ def one_up(rig: Rig, port: int) -> Own:
         connected = time.perf_counter()
         ascent = rig.up(box, emit)
         ended = time.perf_counter()
+        box.close()
+        closed = time.perf_counter()
         trips = box.round_trips - (told.trips["Verified"] - told.trips["Proving"])
         written = witness.seen().counter
     assert ascent.ready is not None
@@ -127,8 +134,9 @@ def one_up(rig: Rig, port: int) -> Own:
         "end of following": total(spans, "close"),
         "outcome": total(spans, "write_outcome"),
         "release": total(spans, "release"),
+        "close": closed - ended,
     }
-    own = (at["Launched"] - begun) + (at["Proving"] - written) + (ended - at["Verified"])
+    own = (at["Launched"] - begun) + (at["Proving"] - written) + (closed - at["Verified"])
     return Own(1000 * own, trips, {name: 1000 * seconds for name, seconds in steps.items()})
 
 
@@ -142,7 +150,11 @@ def process_time(rig: Rig) -> float:
     with ReadyWitness(rig.home.path) as witness:
         begun = time.perf_counter()
         done = subprocess.run(
-            [*words, "--json-events"], env=environment, capture_output=True, check=False, stdin=subprocess.DEVNULL
+            [*words, "--json-events"],
+            env=environment,
+            capture_output=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
         )
         seconds = time.perf_counter() - begun
         assert done.returncode == 0, done.stderr.decode()[-2000:]

@@ -18,8 +18,9 @@ from mtpdeploy.core.launch import RUN_MARKER
 from mtpdeploy.core.machine import Host
 from mtpdeploy.core.outcome import Ascent
 from mtpdeploy.core.server import ServerSpec
-from mtpdeploy.demo.home import HOME_VARIABLE, Hostile, make_home
+from mtpdeploy.demo.home import Hostile, make_home
 from mtpdeploy.demo.site.sglang import processes
+from mtpdeploy.demo.site.sglang.settings import HOME_VARIABLE
 from mtpdeploy.deploy.order import Options, Order, Tools
 from mtpdeploy.deploy.up import bring_up
 from mtpdeploy.engines.sglang import SGLANG
@@ -81,9 +82,7 @@ class Rig:
         """
         order = Order(self.server(), box.host, LADDERS["default"], Options(**options))
         ladder = LADDERS.__getitem__
-        tools = Tools(
-            box=box, engine=SGLANG, clock=SystemClock(), emit=emit, state=self.state, ladder=ladder
-        )
+        tools = Tools(box=box, engine=SGLANG, clock=SystemClock(), emit=emit, state=self.state, ladder=ladder)
         return bring_up(order, tools)
 
     def kill_server(self) -> float:
@@ -162,10 +161,10 @@ def round_trip(box: SshBox, times: int = 9) -> float:
     Seconds for a question and its answer on the open connection: what the wire and both ends take.
     """
     taken = []
-    line = box._main_line()  # noqa: SLF001 - the barest question there is
+    line = box._main_line()
     for _ in range(times):
         begun = time.perf_counter()
-        line._ask()  # noqa: SLF001
+        line._ask()
         taken.append(time.perf_counter() - begun)
     return sorted(taken)[times // 2]
 

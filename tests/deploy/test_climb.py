@@ -91,7 +91,7 @@ class TestDecisions:
         """
         A server that makes no progress for the stage's patience is ended before the next attempt.
         """
-        place = make_place(hostile=Hostile(first_starts=1, hang_at="weights", ignore_term=True))
+        place = make_place(hostile=Hostile(first_starts=1, hang_at="weights"))
         engine = structs.replace(SGLANG, patience=dict.fromkeys(Stage, 1.0))
 
         ascent = place.up(place.server(port), place.tools(engine=engine))
@@ -126,7 +126,7 @@ class TestLaws:
         """
         A model that no concession fits ends when the rungs that answer are used up, each tried once.
         """
-        place.home.change(gpu=card_of(place, total_mib=70_000))
+        place.home.change(gpu=card_of(place, total_mib=60_000))
         ascent = place.up(place.server(port, SEED), max_attempts=20)
         tried = [(o.verdict and o.verdict.cause, json.dumps(o.server.flags)) for o in ascent.outcomes]
 

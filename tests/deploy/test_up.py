@@ -73,7 +73,7 @@ class TestSeed:
         outcome = ascent.outcomes[0]
         assert outcome.verdict is not None
         assert outcome.verdict.line is not None
-        lines = Path(outcome.log).read_text().split("\n")
+        lines = Path(outcome.log).read_bytes().decode().split("\n")
 
         assert outcome.verdict.proof in lines[outcome.verdict.line - 1]
         assert outcome.verdict.proof.startswith("RuntimeError: Not enough memory. Please try to increase")
