@@ -10,7 +10,7 @@ from msgspec import structs
 from mtpdeploy.cli.options import Asked
 from mtpdeploy.core.ladder import Ladder
 from mtpdeploy.core.machine import Host
-from mtpdeploy.demo.place import stand_in
+from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.deploy.journal import state_directory
 from mtpdeploy.deploy.order import Options, Order
 from mtpdeploy.engines.sglang.rungs import LADDERS
@@ -43,7 +43,7 @@ def order_from(asked: Asked, options: Options) -> Order:
         is_alias=is_alias,
     )
     limit = resolved.explained.max_attempts or options.max_attempts
-    server = stand_in(resolved.server, state_directory()) if is_demo(resolved.host) else resolved.server
+    server = _on_demo(resolved.server) if is_demo(resolved.host) else resolved.server
     return Order(server, resolved.host, resolved.ladder, structs.replace(options, max_attempts=limit))
 
 
@@ -113,6 +113,12 @@ def overrides_of(asked: Asked) -> Overrides:
         ladder=asked.ladder,
         max_attempts=asked.max_attempts,
     )
+
+
+def _on_demo(server: ServerSpec) -> ServerSpec:
+    from mtpdeploy.demo.place import stand_in  # noqa: PLC0415 - the demo box costs 15 ms
+
+    return stand_in(server, state_directory())
 
 
 def is_demo(host: Host) -> bool:

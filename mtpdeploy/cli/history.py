@@ -7,7 +7,7 @@ import click
 from mtpdeploy.cli import tables
 from mtpdeploy.cli.documents import ascent_document
 from mtpdeploy.cli.output import print_json
-from mtpdeploy.cli.words import how_it_ended
+from mtpdeploy.cli.words import in_short
 from mtpdeploy.core.units import duration
 
 
@@ -44,7 +44,7 @@ def command(host: str | None, server: str | None, count: int, *, as_json: bool) 
                     past.ascent.asked.name if first else "",
                     str(outcome.attempt),
                     outcome.rung or ("as asked" if outcome.attempt == 1 else "again"),
-                    how_it_ended(outcome),
+                    in_short(outcome),
                     duration(outcome.seconds),
                 )
             )

@@ -84,6 +84,6 @@ def forget(config_file: str | None, host: str) -> None:
         raise ConfigError(
             f"no host key is kept for {settings.address} port {settings.port}",
             hint="only keys in mtpdeploy's own known_hosts can be forgotten here; "
-            f"for OpenSSH's: ssh-keygen -R '[{settings.address}]:{settings.port}'",
+            f"for OpenSSH's: ssh-keygen -R '{settings.host_key_name}'",
         )
     click.echo(f"forgot the host key of {settings.address} port {settings.port}", err=True)

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -45,6 +46,12 @@ Exit status:
 """
 
 
+class ReaderGone(Exception):
+    """
+    Nobody reads our output any more.
+    """
+
+
 class Commands(click.Group):
     """
     Commands that are imported when they are called.
@@ -65,6 +72,15 @@ class Commands(click.Group):
         module = importlib.import_module(f"mtpdeploy.cli.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """
+        Call a command; a broken pipe is hidden from click, which would leave with 1 for it.
+        """
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """
@@ -102,7 +118,7 @@ def run(arguments: Sequence[str]) -> int:
         return fail(ConfigError(_sentence(error), hint=_usage_hint(error)))
     except (click.Abort, KeyboardInterrupt):
         return fail(Interrupted("interrupted"))
-    except BrokenPipeError:
+    except ReaderGone:
         return _quiet_end()
     except Exception:  # noqa: BLE001 - the one place that turns a bug into a message
         return _bug()
@@ -136,7 +152,9 @@ def _quiet_end() -> int:
     """
     Whoever read our output is gone; leave as a program in a pipe does.
     """
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(nowhere, stream.fileno())
     return 141
 
 

@@ -26,6 +26,13 @@ LINE_WIDTH = 2000
 """Characters of a log line that are shown: the server_args line alone has 19,000 (SGLang 0.5.23)."""
 
 
+SHOWN_AT_ONCE = 400
+"""
+Lines of one burst that are shown. A start prints about 100 in all, a traceback 60 (real logs of 0.5.12 and
+0.5.23); a log that floods would otherwise be read as slowly as a terminal scrolls.
+"""
+
+
 class Plain:
     """
     Prints events as sentences, and the server's log lines as they come.
@@ -51,9 +58,13 @@ class Plain:
     def _log(self, event: events.LogLines) -> None:
         if not self._show_log:
             return
-        for line in event.lines:
-            if line.strip():
-                self._print(f"  | {shorten_line(line)}", "bright_black")
+        lines = [line for line in event.lines if line and not line.isspace()]
+        left_out = len(lines) - SHOWN_AT_ONCE
+        if left_out > 0:
+            half = SHOWN_AT_ONCE // 2
+            lines[half:-half] = [f"… {left_out} lines are not shown; the copy of the log has them …"]
+        if lines:
+            self._print("\n".join(f"  | {shorten_line(line)}" for line in lines), "bright_black")
 
     def _colour(self, event: events.AnyEvent) -> str | None:
         if isinstance(event, events.AttemptEnded):

@@ -3,6 +3,7 @@ What `up`, `attach` and `--dry-run` share: screens, an open box, and the end of 
 """
 
 from collections.abc import Callable
+from enum import Enum
 
 import click
 from msgspec import Struct, to_builtins
@@ -15,6 +16,7 @@ from mtpdeploy.cli.options import Asked
 from mtpdeploy.cli.output import print_json, print_json_line
 from mtpdeploy.cli.plain import Plain
 from mtpdeploy.core import events
+from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.events import AnyEvent
 from mtpdeploy.core.machine import Host
 from mtpdeploy.core.outcome import Ascent
@@ -85,45 +87,69 @@ def _ascend(
     try:
         with open_tools(host, asked, teller.show, lay_out=lay_out) as tools:
             ascent = story(tools)
-            _tell(ascent, tools, screens)
+            _tell(ascent, tools, screens, words.same_box(asked.on or host.name, asked.config_file))
     except KeyboardInterrupt:
-        raise teller.interrupted(host) from None
+        raise teller.interrupted(host, words.same_box(asked.on or host.name, asked.config_file)) from None
     except MtpDeployError as error:
         if screens.as_json:
             print_json({"error": error.message, "hint": error.hint, "exit_status": error.exit_status})
         raise
-    return 0 if teller.launched and not ascent.outcomes else exit_status(ascent)
+    return 0 if teller.moment is Moment.RUNS and not ascent.outcomes else exit_status(ascent)
+
+
+class Moment(Enum):
+    """
+    What is known of the server on the box while an ascent goes on.
+    """
+
+    BEFORE = "nothing was launched yet"
+    LAUNCHING = "a launch was sent, and its answer did not come yet"
+    RUNS = "it runs"
+    BETWEEN = "an attempt has failed, and the next one was not launched yet"
 
 
 class Teller:
     """
-    Shows events, and remembers whether anything runs that goes on without us.
+    Shows events, and remembers what a Ctrl-C would leave behind.
     """
 
     def __init__(self, screens: Screens) -> None:
         self._plain = Plain(show_log=screens.show_log)
         self._lines = screens.json_events
-        self.launched = False
+        self.moment = Moment.BEFORE
 
     def show(self, event: AnyEvent) -> None:
         """
         Show one event on every screen.
         """
-        self.launched = self.launched or isinstance(event, (events.Launched, events.Following))
+        match event:
+            case events.AttemptBegun():
+                self.moment = Moment.LAUNCHING
+            case events.Launched() | events.Following():
+                self.moment = Moment.RUNS
+            case events.AttemptEnded(outcome=outcome) if outcome.end is not End.READY:
+                self.moment = Moment.BETWEEN
         self._plain.show(event)
         if self._lines:
             print_json_line(to_builtins(event))
 
-    def interrupted(self, host: Host) -> Interrupted:
+    def interrupted(self, host: Host, on: str) -> Interrupted:
         """
-        What Ctrl-C means at this moment.
+        What Ctrl-C means at this moment; `on` is how a command names the box.
         """
-        if not self.launched:
-            return Interrupted("interrupted: nothing was launched")
-        return Interrupted(f"detached: the server goes on on `{host.name}`", hint=words.go_on_hint(host.name))
+        match self.moment:
+            case Moment.BEFORE:
+                return Interrupted("interrupted: nothing was launched")
+            case Moment.LAUNCHING:
+                said = f"interrupted in the middle of a launch: a server may run on `{host.name}`"
+            case Moment.RUNS:
+                said = f"detached: the server goes on on `{host.name}`"
+            case Moment.BETWEEN:
+                said = f"detached between two attempts: no server runs on `{host.name}`"
+        return Interrupted(said, hint=words.go_on_hint(on))
 
 
-def _tell(ascent: Ascent, tools: Tools, screens: Screens) -> None:
+def _tell(ascent: Ascent, tools: Tools, screens: Screens, on: str) -> None:
     """
     The end of an ascent: the table of attempts, and the hand-over or the reason.
     """
@@ -132,7 +158,7 @@ def _tell(ascent: Ascent, tools: Tools, screens: Screens) -> None:
     if screens.as_json:
         print_json(ascent_document(ascent))
     if not ascent.outcomes:
-        click.echo(f"launched, and left to itself\n{words.go_on_hint(ascent.host)}", err=True)
+        click.echo(f"launched, and left to itself\n{words.go_on_hint(on)}", err=True)
         return
     click.echo("\n" + tables.attempts(ascent) + "\n", err=True)
     ready = ascent.ready
@@ -141,5 +167,5 @@ def _tell(ascent: Ascent, tools: Tools, screens: Screens) -> None:
         click.secho(message, err=True, fg="red")
         return
     local = Journal(tools.state, ascent.id).run_folder(ready.run)
-    for line in words.hand_over(ascent, local_log=str(local)):
+    for line in words.hand_over(ascent, on=on, local_log=str(local)):
         click.echo(line, err=True)

@@ -11,6 +11,9 @@ from mtpdeploy.core.outcome import Ascent
 from mtpdeploy.core.server import changes
 from mtpdeploy.core.units import duration
 
+WHOLE = 28
+"""Characters up to which a cell is never broken: names, moments, numbers; longer ones are prose."""
+
 NARROWEST = 100
 """Columns of a table that is written into a pipe."""
 
@@ -24,10 +27,12 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, width: int 
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    cells = [tuple(row) for row in rows]
     sheet = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for heading in headings:
-        sheet.add_column(heading, overflow="fold")
-    for row in rows:
+    for number, heading in enumerate(headings):
+        longest = max((len(row[number]) for row in cells), default=0)
+        sheet.add_column(heading, overflow="fold", no_wrap=longest <= WHOLE)
+    for row in cells:
         sheet.add_row(*(Text(cell) for cell in row))
     out = StringIO()
     console = Console(file=out, width=width or terminal_width(), color_system=None, highlight=False)

@@ -20,27 +20,30 @@ def command(local_port: int | None, **asked: Any) -> int:
 
     Reconnects by itself; takes the next free port where the wanted one is taken, and says so.
     """
-    from mtpdeploy.cli.choose import order_from  # noqa: PLC0415 - imports of the work itself
+    from mtpdeploy.cli.choose import host_from, order_from  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.cli.opening import open_box  # noqa: PLC0415
     from mtpdeploy.cli.plain import Plain  # noqa: PLC0415
     from mtpdeploy.deploy.order import Options  # noqa: PLC0415
     from mtpdeploy.remote.tunnel import Tunnel  # noqa: PLC0415
 
     target = options.Asked(**asked)
-    order = order_from(target, Options())
-    port = order.server.port
-    wanted = local_port if local_port is not None else pasted_port(order.host, port)
+    if target.port is not None:
+        host, port = host_from(target), target.port
+    else:
+        order = order_from(target, Options())
+        host, port = order.host, order.server.port
+    wanted = local_port if local_port is not None else pasted_port(host, port)
 
     def tell(text: str) -> None:
         click.echo(text, err=True)
 
     with (
-        open_box(order.host, Plain().show, strict=target.strict) as box,
+        open_box(host, Plain().show, strict=target.strict) as box,
         Tunnel(box, port, wanted, tell) as t,
     ):
         if t.port != wanted and wanted:
             tell(f"port {wanted} is taken here")
-        tell(f"http://127.0.0.1:{t.port}/v1 leads to port {port} of {order.host.name}; Ctrl-C closes it")
+        tell(f"http://127.0.0.1:{t.port}/v1 leads to port {port} of {host.name}; Ctrl-C closes it")
         try:
             threading.Event().wait()
         except KeyboardInterrupt:

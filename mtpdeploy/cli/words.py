@@ -37,9 +37,8 @@ def sentence(event: events.AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - a
             return f"in the way: pid {pid} {shorten(command, 60)} ({why}): {fate}"
         case events.Cleared(ended=ended, killed=killed, seconds=seconds):
             forced = f", {len(killed)} of them by KILL" if killed else ""
-            return (
-                f"cleared: {len(ended)} processes ended{forced}, memory and port free in {duration(seconds)}"
-            )
+            count = len(ended) + len(killed)
+            return f"cleared: {count} processes ended{forced}, memory and port free in {duration(seconds)}"
         case events.AttemptBegun():
             return _attempt(event)
         case events.Launched(pid=pid, run_dir=run_dir, seconds=seconds):
@@ -105,9 +104,9 @@ def report_lines(report: Report) -> list[str]:
     return [f"  {marks[check.passed]:6} {check.name}: {check.detail}" for check in report.checks]
 
 
-def hand_over(ascent: Ascent, *, local_log: str) -> list[str]:
+def hand_over(ascent: Ascent, *, on: str, local_log: str) -> list[str]:
     """
-    What the user needs once the server is up.
+    What the user needs once the server is up; `on` are the words by which a command names the box.
     """
     outcome = ascent.ready
     if outcome is None:
@@ -115,21 +114,28 @@ def hand_over(ascent: Ascent, *, local_log: str) -> list[str]:
     server, host = outcome.server, ascent.host
     lines = [
         f"endpoint  http://127.0.0.1:{server.port}/v1 on {host}, model {server.served_name}",
-        f"tunnel    mtpdeploy tunnel --on {shlex.quote(host)}   (keeps localhost:{server.port} open)",
+        f"tunnel    mtpdeploy tunnel {on} --port {server.port}   (keeps localhost:{server.port} open)",
         f"conceded  {'; '.join(ascent.conceded) or 'nothing'}",
         f"log       {host}:{outcome.log}",
     ]
     if local_log:
         lines.append(f"copy      {local_log}")
-    return [*lines, f"stop      mtpdeploy down --on {shlex.quote(host)}"]
+    return [*lines, f"stop      mtpdeploy down {on}"]
 
 
-def go_on_hint(host: str) -> str:
+def same_box(on: str, config_file: str | None) -> str:
     """
-    What can be done with a server that was left to itself.
+    The options by which another command finds the same box: `--on` as it was given, and `--config`.
     """
-    on = shlex.quote(host)
-    return f"go on with it: mtpdeploy attach --on {on}\nstop it:       mtpdeploy down --on {on}"
+    config = f" --config {shlex.quote(config_file)}" if config_file else ""
+    return f"--on {shlex.quote(on)}{config}"
+
+
+def go_on_hint(on: str) -> str:
+    """
+    What can be done with a server that was left to itself; `on` as for `hand_over`.
+    """
+    return f"go on with it: mtpdeploy attach {on}\nstop it:       mtpdeploy down {on}"
 
 
 def shorten(text: str, width: int) -> str:
@@ -149,6 +155,15 @@ def how_it_ended(outcome: Outcome) -> str:
             return "ready, MTP not proven"
         return "ready"
     return str(outcome.verdict.cause) if outcome.verdict else str(outcome.end)
+
+
+def in_short(outcome: Outcome) -> str:
+    """
+    An outcome as a name: `ready`, or the short name of its cause.
+    """
+    if outcome.verdict is not None:
+        return cause_name(outcome.verdict.cause)
+    return how_it_ended(outcome)
 
 
 def cause_name(cause: Cause) -> str:

@@ -17,7 +17,7 @@ from msgspec import Struct, ValidationError, convert, structs
 from mtpdeploy import __path__ as package
 from mtpdeploy.core.machine import Host
 from mtpdeploy.demo import place
-from mtpdeploy.demo.home import H100, RTX_PRO_6000, DemoHome, Hostile, make_home
+from mtpdeploy.demo.home import H100, RTX_PRO_6000, STAGES, DemoHome, Hostile, make_home
 from mtpdeploy.demo.wire import SshServer, Wire
 from mtpdeploy.errors import ConfigError
 
@@ -81,6 +81,10 @@ def read_likeness(address: str) -> Likeness:
         likeness = _with(likeness, key.strip(), text.strip())
     if likeness.gpu not in CARDS:
         raise ConfigError(f"the demo box has no card `{likeness.gpu}`", hint="it has " + ", ".join(CARDS))
+    hostile = likeness.hostile
+    for stage in filter(None, (hostile.die_at, hostile.hang_at, hostile.killed_at)):
+        if stage not in STAGES:
+            raise ConfigError(f"the demo box has no stage `{stage}`", hint="it has " + ", ".join(STAGES))
     return likeness
 
 

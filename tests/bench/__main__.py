@@ -29,9 +29,11 @@ def main(arguments: Sequence[str]) -> None:
     Measure, print the table, and write it as JSON where that is asked for. No figure is judged by failing.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
-    parser.add_argument("name", nargs="*", choices=[[], *BENCHES], help="which; all without a name")
+    parser.add_argument("name", nargs="*", help=f"which of {', '.join(BENCHES)}; all without a name")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
     given = parser.parse_args(arguments)
+    if unknown := [name for name in given.name if name not in BENCHES]:
+        parser.error(f"no bench is called {unknown[0]}; there are {', '.join(BENCHES)}")
     loads = {"before": os.getloadavg()}
     figures: list[Figure] = []
     for name in given.name or BENCHES:

@@ -40,17 +40,12 @@ def measure(folder: Path) -> Iterator[Figure]:
             with wire(rig, delay) as port:
                 deaths = [death(rig, port, number) for number in range(SAMPLES)]
             where = f"{1000 * delay:.0f} ms of delay" if delay else "loopback"
-            rest: Beside = {
-                "baseline": old[len(old) // 2],
-                "baseline_is": "ssh, while kill -0; do sleep 3; done; tail, on loopback",
-            }
-            goal = None if delay else TARGET_MS
+            beside: Beside = {"target": None if delay else TARGET_MS, "baseline": old[len(old) // 2]}
+            beside["baseline_is"] = "ssh, while kill -0; do sleep 3; done; tail, on loopback"
             known = [1000 * verdict for verdict, _ in deaths]
             settled = [1000 * ended for _, ended in deaths]
-            yield of_samples(NAME, f"SIGKILL to the verdict, {where}", known, target=goal, **rest)
-            yield of_samples(
-                NAME, f"SIGKILL to AttemptEnded (cleared, recorded), {where}", settled, target=goal, **rest
-            )
+            yield of_samples(NAME, f"SIGKILL to the verdict, {where}", known, **beside)
+            yield of_samples(NAME, f"SIGKILL to AttemptEnded (cleared, recorded), {where}", settled, **beside)
 
 
 def death(rig: Rig, port: int, number: int) -> tuple[float, float]:

@@ -80,7 +80,7 @@ class Beside(TypedDict, total=False):
 
 
 def of_samples(
-    bench: str, name: str, samples: Sequence[float], unit: str = "ms", **rest: Unpack[Beside]
+    bench: str, name: str, samples: Sequence[float], unit: str = "ms", **beside: Unpack[Beside]
 ) -> Figure:
     """
     The figure of several measurements.
@@ -94,7 +94,7 @@ def of_samples(
         p95=ordered[min(len(ordered) - 1, len(ordered) * 95 // 100)],
         worst=ordered[-1],
         samples=len(ordered),
-        **rest,
+        **beside,
     )
 
 

@@ -68,7 +68,7 @@ def standing(rig: Rig, run: LocalRun, size: int) -> Iterator[Figure]:
     cat = median(cats)
     piece = fill(run.folder / "piece.log", FABRIC_BYTES)
     begun = time.perf_counter()
-    with naive.connection(rig) as box:
+    with naive.connection(rig, rig.sshd.port) as box:
         assert len(box.run(f"cat {run.folder}/piece.log", hide=True).stdout) == piece
     fabric = piece / 1e6 / (time.perf_counter() - begun)
     goal = min(TARGET_MB_S, TARGET_SHARE * cat)
