@@ -10,7 +10,7 @@ from mtpdeploy.cli import options
 
 
 @click.command("attach")
-@options.server
+@options.running
 @click.option("--break-lock", is_flag=True, help="Take over from a client that is still at it.")
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout at the end.")
 @click.option("--json-events", is_flag=True, help="A line of JSON per event on stdout.")

@@ -13,7 +13,7 @@ from mtpdeploy.errors import SERVER_NOT_UP
 
 
 @click.command("down")
-@options.server
+@options.running
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 def command(*, as_json: bool, **asked: Any) -> int:
     """

@@ -10,7 +10,7 @@ from mtpdeploy.cli import options
 
 
 @click.command("logs")
-@options.server
+@options.running
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows, until Ctrl-C or the end.")
 @click.option(
     "--attempt", type=click.IntRange(1), help="Attempt of the newest ascent; the newest by default."

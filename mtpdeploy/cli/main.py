@@ -97,13 +97,13 @@ class Commands(click.Group):
 )
 @click.version_option(package_name="mtpdeploy", prog_name="mtpdeploy")
 def group() -> None:
-    r"""
+    """
     Bring up SGLang with multi-token prediction on a rented GPU box over SSH.
 
     \b
     mtpdeploy up --on demo                                   see it on the built-in simulated box
     mtpdeploy up qwen3.6-27b --on "ssh -p 19248 root@IP"     paste your provider's line
-    """
+    """  # noqa: D301 - click takes the character itself
 
 
 def run(arguments: Sequence[str]) -> int:

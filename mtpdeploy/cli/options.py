@@ -54,11 +54,17 @@ def host(function: F) -> F:
     return config(function)
 
 
+def running(function: F) -> F:
+    """
+    SERVER among those that run on the box, with the options of `host`.
+    """
+    return host(click.argument("server", required=False)(function))
+
+
 def server(function: F) -> F:
     """
     SERVER and everything that changes it, with the options of `host`.
     """
-    function = click.argument("server", required=False)(function)
     function = click.option("--gpu", "gpus", type=click.IntRange(0), multiple=True, help="GPU to use.")(
         function
     )
@@ -71,4 +77,4 @@ def server(function: F) -> F:
         help="Any server field, by SGLang's own flag name; repeatable.",
     )(function)
     function = click.option("--ladder", metavar="NAME", help="Ladder to climb.")(function)
-    return host(function)
+    return running(function)

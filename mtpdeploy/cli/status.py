@@ -12,7 +12,7 @@ from mtpdeploy.cli.output import print_json
 
 
 @click.command("status")
-@options.server
+@options.running
 @click.option("--all", "show_all", is_flag=True, help="Runs that have ended, too.")
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 def command(*, show_all: bool, as_json: bool, **asked: Any) -> int:

@@ -14,7 +14,13 @@ from mtpdeploy.core.units import duration
 WHOLE = 28
 """Characters up to which a cell is never broken: names, moments, numbers; longer ones are prose."""
 
-NARROWEST = 100
+PROSE = 12
+"""Characters that a column of prose gets at least."""
+
+GAP = 3
+"""Characters between two columns (rich's SIMPLE_HEAD)."""
+
+NARROWEST = 120
 """Columns of a table that is written into a pipe."""
 
 
@@ -29,13 +35,16 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, width: int 
 
     cells = [tuple(row) for row in rows]
     sheet = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for number, heading in enumerate(headings):
-        longest = max((len(row[number]) for row in cells), default=0)
-        sheet.add_column(heading, overflow="fold", no_wrap=longest <= WHOLE)
+    wide = width or terminal_width()
+    longest = [max(len(c) for c in column) for column in zip(headings, *cells, strict=True)]
+    short = [length for length in longest if length <= WHOLE]
+    fits = sum(short) + PROSE * (len(longest) - len(short)) + GAP * len(longest) <= wide
+    for heading, length in zip(headings, longest, strict=True):
+        sheet.add_column(heading, overflow="fold", no_wrap=fits and length <= WHOLE)
     for row in cells:
         sheet.add_row(*(Text(cell) for cell in row))
     out = StringIO()
-    console = Console(file=out, width=width or terminal_width(), color_system=None, highlight=False)
+    console = Console(file=out, width=wide, color_system=None, highlight=False)
     console.print(sheet)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
@@ -74,4 +83,4 @@ def when(moment: float) -> str:
     """
     A moment as UTC, to the second.
     """
-    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -3,52 +3,58 @@
 """
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mtpdeploy.cli import options
 from mtpdeploy.core.machine import Host
 
+if TYPE_CHECKING:
+    from mtpdeploy.deploy.order import Tools
+
 
 @click.command("tunnel")
-@options.server
+@options.running
+@click.option("--port", type=click.IntRange(1, 65535), help="Port on the box; that of the server by default.")
 @click.option("--local-port", type=click.IntRange(0, 65535), help="Port here; the same as there by default.")
-def command(local_port: int | None, **asked: Any) -> int:
+def command(port: int | None, local_port: int | None, **asked: Any) -> int:
     """
     Keep localhost:PORT open on the endpoint of a box, until Ctrl-C.
 
-    Reconnects by itself; takes the next free port where the wanted one is taken, and says so.
+    The port is that of the server that runs there (SERVER's, where it is named). Reconnects by itself;
+    takes the next free port here where the wanted one is taken, and says so.
     """
-    from mtpdeploy.cli.choose import host_from, order_from  # noqa: PLC0415 - imports of the work itself
-    from mtpdeploy.cli.opening import open_box  # noqa: PLC0415
+    from mtpdeploy.cli.choose import host_from  # noqa: PLC0415 - imports of the work itself
+    from mtpdeploy.cli.opening import open_tools  # noqa: PLC0415
     from mtpdeploy.cli.plain import Plain  # noqa: PLC0415
-    from mtpdeploy.deploy.order import Options  # noqa: PLC0415
     from mtpdeploy.remote.tunnel import Tunnel  # noqa: PLC0415
 
     target = options.Asked(**asked)
-    if target.port is not None:
-        host, port = host_from(target), target.port
-    else:
-        order = order_from(target, Options())
-        host, port = order.host, order.server.port
-    wanted = local_port if local_port is not None else pasted_port(host, port)
+    host = host_from(target)
 
     def tell(text: str) -> None:
         click.echo(text, err=True)
 
-    with (
-        open_box(host, Plain().show, strict=target.strict) as box,
-        Tunnel(box, port, wanted, tell) as t,
-    ):
-        if t.port != wanted and wanted:
-            tell(f"port {wanted} is taken here")
-        tell(f"http://127.0.0.1:{t.port}/v1 leads to port {port} of {host.name}; Ctrl-C closes it")
-        try:
-            threading.Event().wait()
-        except KeyboardInterrupt:
-            tell("closed")
+    with open_tools(host, target, Plain().show) as tools:
+        there = port or _port_of_server(tools, target.server)
+        wanted = local_port if local_port is not None else pasted_port(host, there)
+        with Tunnel(tools.box, there, wanted, tell) as tunnel:
+            if tunnel.port != wanted and wanted:
+                tell(f"port {wanted} is taken here")
+            tell(f"http://127.0.0.1:{tunnel.port}/v1 leads to port {there} of {host.name}; Ctrl-C closes it")
+            try:
+                threading.Event().wait()
+            except KeyboardInterrupt:
+                tell("closed")
     return 0
+
+
+def _port_of_server(tools: "Tools", server: str | None) -> int:
+    from mtpdeploy.deploy.attach import newest  # noqa: PLC0415 - imports of the work itself
+    from mtpdeploy.deploy.ground import look  # noqa: PLC0415
+
+    return newest(look(tools, None), server=server)[1].server.port
 
 
 def pasted_port(host: Host, port: int) -> int:
