@@ -98,7 +98,7 @@ EVENTS: tuple[AnyEvent, ...] = (
         why="listens on port 30000",
         fate="ours, ended",
     ),
-    events.Cleared(AT, ended=(4711, 4712), killed=(4712,), seconds=2.5),
+    events.Cleared(AT, ended=(4711, 4712), killed=(4713,), seconds=2.5),
     events.AttemptBegun(
         AT,
         record=RECORD,

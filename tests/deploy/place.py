@@ -164,19 +164,6 @@ class Place:
         """
         return [role for _, _, role in self.home.living()]
 
-    def tree(self) -> dict[str, str]:
-        """
-        Every file of the home with what it holds; of weights, which are sparse files, the beginning.
-        """
-        found = {}
-        for path in sorted(self.home.path.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                with path.open("rb") as file:
-                    head = file.read(HEAD)
-                size = path.stat().st_size
-                found[str(path.relative_to(self.home.path))] = f"{size} {hashlib.sha256(head).hexdigest()}"
-        return found
-
     def clean(self) -> None:
         """
         End everything.
@@ -193,3 +180,16 @@ def causes(ascent: Ascent) -> list[Cause | None]:
     Why each attempt ended.
     """
     return [outcome.verdict.cause if outcome.verdict else None for outcome in ascent.outcomes]
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """
+    Every file with what it holds; of weights, which are sparse files, the beginning.
+    """
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            with path.open("rb") as file:
+                head = file.read(HEAD)
+            found[str(path.relative_to(folder))] = f"{path.stat().st_size} {hashlib.sha256(head).hexdigest()}"
+    return found

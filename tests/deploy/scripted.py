@@ -30,8 +30,7 @@ FATAL = (
     "[2026-12-01 05:12:26] Scheduler hit an exception: Traceback (most recent call last):",
     '  File "/opt/venv/lib/python3.12/site-packages/sglang/srt/managers/scheduler.py", line 3130, in run',
     "    scheduler = Scheduler(",
-    "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. "
-    "Current value: self.server_args.mem_fraction_static=0.8",
+    "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: 0.8",
 )
 OWN = Listening("run", 42)
 FOREIGN = Listening("other", 99)

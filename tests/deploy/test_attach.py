@@ -6,17 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec import json
+from msgspec import json, structs
 
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.events import AnyEvent
+from mtpdeploy.core.machine import ProcessId, RunRecord
 from mtpdeploy.core.outcome import Outcome
 from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy.attach import newest
 from mtpdeploy.deploy.down import take_down
 from mtpdeploy.deploy.journal import history
 from mtpdeploy.errors import BoxUnfit, ConfigError
+from tests.deploy.examples import RECORD
 from tests.deploy.place import FITTING, SEED, Place
 
 MakePlace = Callable[..., Place]
@@ -170,7 +172,7 @@ class TestRefuses:
         place.up(place.server(port))
         take_down(place.tools(), server=None)
 
-        with pytest.raises(BoxUnfit, match="ended since|stopped by") as caught:
+        with pytest.raises(BoxUnfit, match="was ready and has ended since") as caught:
             place.attach()
 
         assert "`mtpdeploy up` starts it again" in caught.value.hint
@@ -190,19 +192,35 @@ class TestRefuses:
 
 
 class TestNewest:
-    def test_a_living_run_goes_first(self, place: Place, port: int) -> None:
-        """
-        Of two servers the one that lives is meant, though the other was launched later.
-        """
-        place.up(place.server(port, name="lives"))
-        failing = place.server(port + 1 if port < 65535 else port - 1, SEED, name="died")
-        facts = place.facts()
-        living, _ = newest(facts)
-        with pytest.raises(ConfigError):
-            newest(facts, server="died")
+    """
+    Which of several runs is meant.
+    """
 
-        assert "lives" in living.name
-        assert failing.name == "died"
+    @pytest.mark.parametrize(
+        ("runs", "meant"),
+        [
+            ((("1", False), ("2", False)), "2"),
+            ((("1", True), ("2", False)), "1"),
+            ((("1", True), ("2", True), ("3", False)), "2"),
+        ],
+        ids=["the newest", "one that lives", "the newest that lives"],
+    )
+    def test_the_newest_that_lives(
+        self, place: Place, runs: tuple[tuple[str, bool], ...], meant: str
+    ) -> None:
+        """
+        A run that lives goes before a newer one that has ended.
+        """
+        attempt = json.encode(RECORD).decode()
+        found = tuple(
+            RunRecord(name, attempt, process=ProcessId(9, "9"), alive=alive, exit_status=None if alive else 1)
+            for name, alive in runs
+        )
+
+        run, record = newest(structs.replace(place.facts(), runs=found))
+
+        assert meant == run.name
+        assert RECORD == record
 
     def test_the_outcome_stands_beside_the_log(self, place: Place, port: int) -> None:
         """

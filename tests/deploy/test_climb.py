@@ -126,8 +126,8 @@ class TestLaws:
         """
         A model that no concession fits ends when the rungs that answer are used up, each tried once.
         """
-        place.home.change(gpu=card_of(place, total_mib=60_000))
-        ascent = place.up(place.server(port, SEED), max_attempts=20)
+        place.home.change(gpu=card_of(place, total_mib=54_000))
+        ascent = place.up(place.server(port), max_attempts=20)
         tried = [(o.verdict and o.verdict.cause, json.dumps(o.server.flags)) for o in ascent.outcomes]
 
         assert ascent.ready is None
@@ -136,8 +136,8 @@ class TestLaws:
         assert not any(o.server.mtp is None for o in ascent.outcomes)
 
 
-def card_of(place: Place, **changed: int) -> SimulatedGpu:
+def card_of(place: Place, *, total_mib: int) -> SimulatedGpu:
     """
-    The place's card, another one in some respect.
+    The place's card, of another size.
     """
-    return replace(place.home.settings().gpu, **changed)
+    return replace(place.home.settings().gpu, total_mib=total_mib)

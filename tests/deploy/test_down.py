@@ -12,6 +12,7 @@ from mtpdeploy.core.diagnosis import End
 from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy.background import in_background
 from mtpdeploy.deploy.down import take_down
+from mtpdeploy.errors import BoxUnfit
 from tests.deploy.place import Place
 from tests.deploy.test_up import until
 
@@ -123,6 +124,8 @@ class TestDown:
         assert [End.STOPPED] == [outcome.end for outcome in ascent.outcomes]
         assert ascent.outcomes[0].verdict is not None
         assert "mtpdeploy down" in ascent.outcomes[0].verdict.because
+        with pytest.raises(BoxUnfit, match="was stopped by somebody"):
+            place.attach()
 
     def test_only_the_named_server(self, place: Place, port: int) -> None:
         """

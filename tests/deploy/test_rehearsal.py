@@ -14,7 +14,7 @@ from mtpdeploy.deploy.rehearsal import rehearse, script_for
 from mtpdeploy.engines.sglang import SGLANG
 from mtpdeploy.engines.sglang.rungs import LADDERS
 from mtpdeploy.errors import ConfigError
-from tests.deploy.place import FITTING, Place
+from tests.deploy.place import FITTING, Place, tree
 from tests.deploy.test_up import until
 
 MakePlace = Callable[..., Place]
@@ -25,11 +25,11 @@ class TestRehearse:
         """
         Not a byte of the box's home is another one afterwards, and nothing runs.
         """
-        before = place.tree()
+        before = tree(place.home.path)
 
         plan = rehearse(place.order(place.server(port)), place.tools())
 
-        assert before == place.tree()
+        assert before == tree(place.home.path)
         assert [] == place.home.living()
         assert (None, None, ()) == (plan.problem, plan.already_running, plan.in_the_way)
 

@@ -328,6 +328,18 @@ class TestProof:
 
         assert Ending(End.EXITED, exit_status=3) == ending
 
+    def test_a_failure_in_the_log_ends_a_proof_that_hangs(self) -> None:
+        """
+        A scheduler that died without ending the process leaves requests unanswered: the log decides.
+        """
+        watched = Watched()
+        watched.watch.until_end(watched.script(OWN, log(READY_LINE)))
+        proof: Future[Report] = Future()
+
+        ending = watched.watch.until_end(watched.script(log(*FATAL)), proof=proof)
+
+        assert Ending(End.DOOMED) == ending
+
     def test_the_end_of_the_proof_is_the_end(self) -> None:
         """
         The proof wakes the loop, whatever it found out.

@@ -1,0 +1,166 @@
+"""
+The commands that need no box: help, lists, scripts, and where every value came from.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mtpdeploy.cli.main import COMMANDS
+from tests.cli.conftest import Run
+from tests.cli.test_refusals import HOSTS
+
+GROUPS = {("hosts", "add"), ("hosts", "forget"), ("config", "explain")}
+
+
+@pytest.mark.parametrize(
+    "words", [(), *((name,) for name in COMMANDS), *sorted(GROUPS)], ids=lambda words: " ".join(words) or "-"
+)
+def test_help(words: tuple[str, ...], run: Run) -> None:
+    """
+    Every command explains itself, with the options that it has, in lines of 100 columns.
+    """
+    said = run(*words, "--help")
+
+    assert (0, "") == (said.status, said.err)
+    assert said.out.startswith(f"Usage: mtpdeploy{''.join(f' {word}' for word in words)} ")
+    assert max(map(len, said.out.splitlines())) <= 100
+
+
+def test_help_names_every_command_and_exit_status(run: Run) -> None:
+    """
+    The first page tells what there is, and what each exit status means.
+    """
+    out = run("--help").out
+
+    assert all(f"\n  {name} " in out for name in COMMANDS)
+    assert all(f"\n    {status} " in out for status in (0, 1, 2, 3, 4, 5, 6, 8, 70, 130))
+
+
+def test_version(run: Run) -> None:
+    """
+    `--version` prints name and version.
+    """
+    assert run("--version").out.startswith("mtpdeploy, version ")
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """
+    The first page is shown without the libraries of the work itself.
+    """
+    code = (
+        "import sys; from mtpdeploy.cli.main import run; run(['--help']); "
+        "print([m for m in ('paramiko', 'fabric', 'asyncssh', 'jinja2', 'rich', 'tenacity', 'tomlkit')"
+        " if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert "[]\n" == done.stderr
+
+
+class TestLists:
+    """
+    Lists for people and for programs.
+    """
+
+    def test_rungs(self, run: Run) -> None:
+        """
+        Every rung with what it gives up and the causes that it answers, the same in both forms.
+        """
+        table = run("rungs")
+        document = json.loads(run("rungs", "--json").out)
+
+        assert 0 == table.status
+        assert "fewer-requests" in table.out
+        assert {"name", "answers", "gives_up"} == set(document[0])
+        assert ["oom-kv-pool", "oom-pools"] == next(
+            rung["answers"] for rung in document if rung["name"] == "fewer-requests"
+        )
+
+    def test_hosts(self, folder: Path, run: Run) -> None:
+        """
+        The hosts of hosts.toml.
+        """
+        (folder / "hosts.toml").write_text(HOSTS)
+
+        assert ["203.0.113.20", "203.0.113.21"] == [
+            host["address"] for host in json.loads(run("hosts", "--json").out)
+        ]
+        assert "h200-a" in run("hosts").out
+
+    def test_hosts_add(self, folder: Path, run: Run) -> None:
+        """
+        A pasted line is written below what stands there, comments and all.
+        """
+        (folder / "hosts.toml").write_text("# mine\n" + HOSTS)
+
+        said = run("hosts", "add", "rented", "ssh -p 19248 root@203.0.113.22 -L 8080:localhost:8080")
+        text = (folder / "hosts.toml").read_text()
+        hosts = json.loads(run("hosts", "--json").out)
+
+        assert (0, "") == (said.status, said.out)
+        assert "rented is in hosts.toml: mtpdeploy up --on rented\n" == said.err
+        assert text.startswith("# mine\n" + HOSTS.splitlines()[0])
+        assert ("203.0.113.22", 19248, "root") == tuple(hosts[-1][key] for key in ("address", "port", "user"))
+
+    def test_no_history(self, run: Run) -> None:
+        """
+        An empty journal is no error.
+        """
+        said = run("history")
+
+        assert (0, "", "no ascent in the journal\n") == (said.status, said.out, said.err)
+        assert [] == json.loads(run("history", "--json").out)
+
+
+class TestRender:
+    """
+    The wrapper script, without a box.
+    """
+
+    def test_the_version_decides_the_spelling(self, folder: Path, run: Run) -> None:
+        """
+        Each SGLang version gets the flag as it knows it.
+        """
+        (folder / "hosts.toml").write_text(HOSTS)
+        words = ("render", "qwen", "--set", "mamba_radix_cache_strategy=extra_buffer")
+
+        assert "--mamba-scheduler-strategy extra_buffer" in run(*words, "--sglang", "0.5.9").out
+        assert "--mamba-radix-cache-strategy extra_buffer" in run(*words, "--sglang", "0.5.23").out
+
+    def test_values_are_quoted(self, folder: Path, run: Run) -> None:
+        """
+        What a shell would obey is one word of the script.
+        """
+        (folder / "hosts.toml").write_text(HOSTS)
+
+        said = run("render", "qwen", "--set", "served_model_name=$(touch pwned); 'x'")
+        checked = subprocess.run(["sh", "-n"], input=said.out, text=True, check=False, capture_output=True)
+
+        assert 0 == said.status
+        assert (0, "") == (checked.returncode, checked.stderr)
+        assert "--served-model-name '$(touch pwned); '\"'\"'x'\"'\"''" in said.out
+
+
+class TestExplain:
+    def test_every_value_with_its_origin(
+        self, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        Command line, environment and file, each named, with what they override.
+        """
+        (folder / "hosts.toml").write_text(HOSTS)
+        monkeypatch.setenv("MTPDEPLOY_PORT", "31000")
+
+        said = run(
+            "config", "explain", "qwen", "--on", "h200-a", "--port", "32000", "--set", "tp_size=2", "--json"
+        )
+        rows = {row["key"]: row for row in json.loads(said.out)["values"]}
+
+        assert (32000, "--port") == tuple(rows["servers.qwen.port"][key] for key in ("value", "from"))
+        assert [31000] == [claim["value"] for claim in rows["servers.qwen.port"]["overrides"]]
+        assert 2 == rows["servers.qwen.tp_size"]["value"]
+        assert "hosts.toml" in rows["servers.qwen.model_path"]["from"]
