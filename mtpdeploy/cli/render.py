@@ -24,10 +24,23 @@ def command(version: str | None, python: str, **asked: Any) -> int:
     from mtpdeploy.deploy.order import Options  # noqa: PLC0415
     from mtpdeploy.deploy.rehearsal import script_for  # noqa: PLC0415
     from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
-    from mtpdeploy.engines.sglang.flag_table import NEWEST  # noqa: PLC0415
+    from mtpdeploy.engines.sglang.flag_table import (  # noqa: PLC0415
+        NEWEST,
+        column_for,
+        parse_version,
+    )
+    from mtpdeploy.errors import ConfigError  # noqa: PLC0415
 
     target = options.Asked(**asked)
     order = order_from(structs.replace(target, on=target.on or "demo"), Options())
+    wanted = parse_version(version or str(NEWEST))
+    if wanted is None:
+        raise ConfigError(
+            f"`--sglang {version}` is no version", hint=f"as `pip show sglang` prints it: {NEWEST}"
+        )
+    column, exact = column_for(wanted)
+    if not exact:
+        click.echo(f"SGLang {wanted} is not in the flag table; going by {column}", err=True)
     script = script_for(
         order,
         SGLANG,

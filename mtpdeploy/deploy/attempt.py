@@ -181,12 +181,13 @@ class Attempt:
         )
 
     def _healthy(self) -> bool:
-        return http.get(self._tools.box, self._record.server.port, "/health", timeout=30).status == 200
+        port, python = self._record.server.port, self._place.python
+        return http.get(self._tools.box, port, "/health", timeout=30, python=python).status == 200
 
     def _prove(self, watch: Watch, arriving: Arriving, ending: Ending) -> tuple[Ending, Report | None]:
         tools, server = self._tools, self._record.server
         tools.emit(events.Proving(at=tools.clock.now(), attempt=self._record.attempt, by=ending.by))
-        verifier = Verifier(tools.box, server)
+        verifier = Verifier(tools.box, server, self._place.python)
         proof = in_background(lambda: again(verifier.report), "proof")
         death = watch.until_end(arriving, proof=proof)
         if death is not None and death.end is not End.READY:

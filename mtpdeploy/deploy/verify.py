@@ -39,9 +39,10 @@ class Verifier:
     Asks one ready server the questions of `verify`.
     """
 
-    def __init__(self, box: Box, server: ServerSpec) -> None:
+    def __init__(self, box: Box, server: ServerSpec, python: str = http.PYTHON) -> None:
         self._box = box
         self._server = server
+        self._python = python
         self._info: dict[str, Any] = {}
 
     def report(self) -> Report:
@@ -62,7 +63,7 @@ class Verifier:
 
     def _server_info(self) -> dict[str, Any]:
         for path in ("/server_info", "/get_server_info"):
-            reply = http.get(self._box, self._server.port, path, timeout=20)
+            reply = http.get(self._box, self._server.port, path, timeout=20, python=self._python)
             answer = reply.json() if reply.status == 200 else None
             if isinstance(answer, dict):
                 return answer
@@ -82,6 +83,7 @@ class Verifier:
             "/v1/chat/completions",
             body,
             timeout=REQUEST_TIMEOUT,
+            python=self._python,
         )
         return reply, time.monotonic() - begun
 
@@ -110,7 +112,14 @@ class Verifier:
             "text": "Write the numbers from 1 to 60, separated by commas: 1, 2, 3, 4,",
             "sampling_params": {"max_new_tokens": REPLY_TOKENS, "temperature": 0, "ignore_eos": True},
         }
-        reply = http.post(self._box, self._server.port, "/generate", body, timeout=REQUEST_TIMEOUT)
+        reply = http.post(
+            self._box,
+            self._server.port,
+            "/generate",
+            body,
+            timeout=REQUEST_TIMEOUT,
+            python=self._python,
+        )
         answer = reply.json()
         meta = answer.get("meta_info", {}) if isinstance(answer, dict) else {}
         accept, source = self._accept_length(meta)

@@ -29,6 +29,12 @@ class Result(Struct, frozen=True):
         return self.out.decode("utf-8", "replace")
 
 
+class ForwardingForbiddenError(ConnectionRefusedError):
+    """
+    The box's sshd forwards no ports (AllowTcpForwarding no), whatever listens there.
+    """
+
+
 class Stream(Protocol):
     """
     A long-lived command whose output is read as it comes.
@@ -88,7 +94,8 @@ class Box(Protocol):
         Open a TCP connection to 127.0.0.1:`port` on the box; what comes back works like a socket.
 
         Raises:
-            ConnectionRefusedError: nothing listens there, or forwarding is forbidden on the box.
+            ConnectionRefusedError: nothing listens there.
+            ForwardingForbiddenError: one of these: the box's sshd forwards no ports.
             ConnectionLost: the line to the box broke.
         """
 

@@ -12,6 +12,9 @@ from mtpdeploy.errors import BoxUnfit, MtpDeployError
 LEAST_FREE_BYTES = 64 * MIB
 """Free disk for a run: the log of a start is under 1 MiB (real starts of 0.5.12 and 0.5.23)."""
 
+NO_CARD = "No devices were found"
+"""What nvidia-smi prints, with status 6, where the driver works and there is no card."""
+
 FULL = ("No space left on device", "Disk quota exceeded")
 """How the system calls a full disk (ENOSPC, EDQUOT)."""
 
@@ -81,17 +84,17 @@ def require_gpu(facts: Facts, host: Host, wanted: Collection[int] = ()) -> None:
             f"`{host.name}` has no GPU that can be seen: there is no nvidia-smi",
             hint="rent a machine with an NVIDIA GPU, or start the container with its GPUs",
         )
+    if NO_CARD in facts.nvidia_smi or (facts.nvidia_smi == "ok" and not facts.gpus):
+        raise BoxUnfit(
+            f"nvidia-smi shows no GPU on `{host.name}`",
+            hint="rent a machine with an NVIDIA GPU, or start the container with its GPUs",
+        )
     if facts.nvidia_smi != "ok":
         raise BoxUnfit(
             f"nvidia-smi does not work on `{host.name}`: {facts.nvidia_smi}",
             hint="the driver of this machine is broken: restart it, or rent another one",
         )
     there = {gpu.index: gpu for gpu in facts.gpus}
-    if not there:
-        raise BoxUnfit(
-            f"nvidia-smi shows no GPU on `{host.name}`",
-            hint="rent a machine with an NVIDIA GPU, or start the container with its GPUs",
-        )
     missing = sorted(set(wanted) - set(there))
     if missing:
         cards = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in facts.gpus)

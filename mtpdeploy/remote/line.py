@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 
 from paramiko import Channel, ChannelException, Message, SSHException, Transport
-from paramiko.common import cMSG_CHANNEL_REQUEST
+from paramiko.common import OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED, cMSG_CHANNEL_REQUEST
 
 from mtpdeploy.errors import ConnectionLost
+from mtpdeploy.remote.box import ForwardingForbiddenError
 from mtpdeploy.remote.channel_socket import ChannelSocket
 from mtpdeploy.remote.retry import HEARTBEAT
 
@@ -81,7 +82,8 @@ class Line:
         A connection to 127.0.0.1:`port` on the box.
 
         Raises:
-            ConnectionRefusedError: nothing listens there, or forwarding is forbidden.
+            ConnectionRefusedError: nothing listens there.
+            ForwardingForbiddenError: the box's sshd forwards no ports.
             ConnectionLost: the line is dead.
         """
         try:
@@ -89,7 +91,9 @@ class Line:
                 "direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0), timeout=CHANNEL_LIMIT
             )
         except ChannelException as error:
-            raise ConnectionRefusedError(f"port {port} of {self.label}: {error.text}") from error
+            prohibited = error.code == OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+            refused = ForwardingForbiddenError if prohibited else ConnectionRefusedError
+            raise refused(f"port {port} of {self.label}: {error.text}") from error
         except _BROKEN as error:
             raise self.lost(error) from error
         return ChannelSocket(channel, self.lost)

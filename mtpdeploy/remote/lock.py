@@ -73,7 +73,7 @@ def take(
         age = float(holder["age"])
         clock.sleep(LOOK_EVERY)
         holder = _take(box, lease, force=False)
-        if holder is not None and float(holder["age"]) < age:
+        if holder is not None and float(holder["age"]) < age + LOOK_EVERY / 2:
             raise _locked(box.host.name, holder)
     return lease
 

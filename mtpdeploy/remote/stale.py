@@ -67,7 +67,7 @@ def clear(box: Box, facts: Facts, clearance: Clearance, *, take: bool, emit: Emi
     if fixed:
         raise in_the_way(host, fixed)
     if clearance.others and not take:
-        _refuse_busy(box, clearance, emit)
+        _refuse_busy(box, facts, clearance, emit)
     settling = [blocker for blocker in clearance.foreign if blocker.settles]
     if not (clearance.ours or clearance.others or settling):
         return Cleared()
@@ -101,7 +101,7 @@ def in_the_way(host: str, blockers: list[Blocker]) -> BoxUnfit:
     )
 
 
-def requests_running(box: Box, blocker: Blocker) -> int | None:
+def requests_running(box: Box, blocker: Blocker, python: str = http.PYTHON) -> int | None:
     """
     How many requests a server has at this moment, running or waiting; None where it does not say.
 
@@ -110,7 +110,7 @@ def requests_running(box: Box, blocker: Blocker) -> int | None:
     """
     for port in blocker.ports[:PORTS_ASKED]:
         for path in LOAD_PATHS:
-            reply = http.get(box, port, path, timeout=ASK_TIMEOUT)
+            reply = http.get(box, port, path, timeout=ASK_TIMEOUT, python=python)
             if reply.status == 0:
                 break
             count = None
@@ -158,10 +158,10 @@ def metric_count(body: bytes) -> int | None:
     return sum(found) if found else None
 
 
-def _refuse_busy(box: Box, clearance: Clearance, emit: Emit) -> None:
+def _refuse_busy(box: Box, facts: Facts, clearance: Clearance, emit: Emit) -> None:
     running: dict[int, int] = {}
     for other in clearance.others:
-        count = requests_running(box, other)
+        count = requests_running(box, other, facts.python or http.PYTHON)
         if count is None:
             said = "does not say whether it works on requests; taken for idle"
             emit(Note(at=time.time(), text=f"{_named(other)} {said}"))

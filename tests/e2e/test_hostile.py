@@ -225,7 +225,7 @@ class TestBoxes:
         ("kind", "error"),
         [
             ("missing", "error: `box` has no GPU that can be seen: there is no nvidia-smi"),
-            ("no-gpu", "error: nvidia-smi does not work on `box`: No devices were found"),
+            ("no-gpu", "error: nvidia-smi shows no GPU on `box`"),
         ],
     )
     def test_no_gpu(self, rent: Rent, here: RunHere, kind: str, error: str) -> None:

@@ -7,6 +7,7 @@ import re
 import shlex
 import signal
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,20 @@ def test_the_seed_case(rented: Rented) -> None:
     assert [document["ascent"]] == [past["ascent"] for past in history.document]
     assert local.out == Path(document["attempts"][0]["log"]).read_bytes().decode()
     assert none_left(home)
+
+
+@pytest.mark.parametrize("line", ["AllowTcpForwarding no", "MaxSessions 1", "Subsystem sftp /nonexistent"])
+def test_providers_that_take_something_away(rent: Callable[..., Rented], line: str) -> None:
+    """
+    Without port forwarding, a second session or SFTP the server is proved all the same.
+    """
+    box = rent(lines=(line,))
+
+    up = box.client.run("up", "fits", "--on", "box", "--json")
+    down = box.client.run("down", "--on", "box")
+
+    assert (0, True, 1) == (up.status, up.document["mtp_proven"], len(up.document["attempts"]))
+    assert 0 == down.status
 
 
 def test_a_pasted_line_and_events(rented: Rented) -> None:
