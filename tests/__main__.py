@@ -33,7 +33,9 @@ def main() -> int:
         if status:
             failed.append(name)
         if name != "tests":
-            print(f"== {name}: {'FAILED' if status else 'ok'} in {time.monotonic() - begun:.0f} s", flush=True)
+            print(
+                f"== {name}: {'FAILED' if status else 'ok'} in {time.monotonic() - begun:.0f} s", flush=True
+            )
     if failed:
         print(f"== failed: {', '.join(failed)}", file=sys.stderr, flush=True)
     return 1 if failed else 0
