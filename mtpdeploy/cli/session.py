@@ -74,6 +74,10 @@ def dry_run(asked: Asked, options: Options, screens: Screens) -> int:
     for rung in order.ladder.rungs:
         causes = ", ".join(sorted(words.cause_name(c) for c in rung.causes))
         click.echo(f"#   {rung.name}: gives up {rung.gives_up}; answers {causes}")
+    if plan.problem:
+        click.echo(f"# the box is not fit for it: {plan.problem}")
+    if plan.already_running:
+        click.echo(f"# runs already in this configuration: {plan.already_running}; nothing would be launched")
     click.echo("# would be stopped:")
     for line in plan.in_the_way or ("nothing",):
         click.echo(f"#   {line}")

@@ -14,6 +14,7 @@ from mtpdeploy.core.diagnosis import End, diagnose
 from mtpdeploy.core.launch import ATTEMPT_FILE, SECRETS_FILE, AttemptRecord
 from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.outcome import Outcome, Report
+from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.deploy.background import in_background
 from mtpdeploy.deploy.journal import Journal, LocalCopy
 from mtpdeploy.deploy.order import Tools
@@ -44,6 +45,16 @@ def place_of(facts: Facts) -> Place:
     The place that a survey found.
     """
     return Place(work_dir=facts.work_dir, python=facts.python or "python3")
+
+
+def check_flags(server: ServerSpec, tools: Tools, facts: Facts) -> None:
+    """
+    Refuse what the version on the box does not know before anything there is ended for its sake.
+
+    Raises:
+        ConfigError: a flag or a value that this version does not take; says what to use.
+    """
+    tools.engine.command(server, place_of(facts).python, facts.sglang_version or "")
 
 
 def render_files(

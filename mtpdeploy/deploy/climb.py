@@ -15,7 +15,7 @@ from mtpdeploy.core.launch import AttemptRecord, log_name, run_name
 from mtpdeploy.core.machine import Facts
 from mtpdeploy.core.outcome import Ascent, Outcome
 from mtpdeploy.core.server import ServerSpec, changes
-from mtpdeploy.deploy.attempt import Attempt
+from mtpdeploy.deploy.attempt import Attempt, check_flags
 from mtpdeploy.deploy.ground import clear_way, look
 from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.order import Order, Tools
@@ -101,6 +101,7 @@ class Climb:
         return next_step(self._order.ladder, self.ascent, self._facts.sglang_version or "")
 
     def _launch(self, server: ServerSpec, rung: str | None, reason: str) -> Attempt:
+        check_flags(server, self._tools, self._facts)
         self._facts = clear_way(self._order, self._tools, self._facts)
         attempt = self._attempt(self._record(server, rung))
         attempt.launch(

@@ -16,7 +16,7 @@ from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End
 from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy.journal import history
-from mtpdeploy.errors import BoxLocked, BoxUnfit
+from mtpdeploy.errors import BoxLocked, BoxUnfit, ConfigError
 from mtpdeploy.remote import lock
 from mtpdeploy.remote.retry import HEARTBEAT
 from tests.deploy.place import FITTING, SEED, Place, causes
@@ -131,6 +131,20 @@ class TestAlreadyRunning:
         assert other == ascent.ready.server
         assert 1 == len(place.of(events.Cleared))
         assert 1 == place.roles().count("scheduler")
+
+    def test_a_flag_the_version_does_not_know_costs_no_running_server(self, place: Place, port: int) -> None:
+        """
+        It is refused with the reason before the server in the way is ended for its sake.
+        """
+        first = place.up(place.server(port))
+        newer = place.server(port, {**FITTING, "enable_int8_mamba_checkpoint": True})
+
+        with pytest.raises(ConfigError, match=r"came with SGLang 0\.5\.14; this is 0\.5\.9"):
+            place.up(newer)
+
+        again = place.up(place.server(port))
+        assert again.already_running
+        assert first.outcomes[-1].run == again.outcomes[-1].run
 
     def test_one_that_is_starting_is_followed(self, make_place: MakePlace, port: int) -> None:
         """
