@@ -2,13 +2,16 @@
 `mtpdeploy status`: what runs on a box.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import to_builtins
 
 from mtpdeploy.cli import options, tables
 from mtpdeploy.cli.output import print_json
+
+if TYPE_CHECKING:
+    from mtpdeploy.core.families import Family
 
 
 @click.command("status")
@@ -22,6 +25,7 @@ def command(*, show_all: bool, as_json: bool, **asked: Any) -> int:
     from mtpdeploy.cli.choose import host_from  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.cli.opening import open_tools  # noqa: PLC0415
     from mtpdeploy.cli.plain import Plain  # noqa: PLC0415
+    from mtpdeploy.core.families import bystanders  # noqa: PLC0415
     from mtpdeploy.deploy.ground import look  # noqa: PLC0415
     from mtpdeploy.deploy.status import is_living, statuses  # noqa: PLC0415
 
@@ -30,7 +34,7 @@ def command(*, show_all: bool, as_json: bool, **asked: Any) -> int:
     with open_tools(host, target, Plain().show) as tools:
         facts = look(tools, None)
     runs = [s for s in statuses(facts) if (show_all or is_living(s)) and target.server in (None, s.server)]
-    others = [p for p in facts.processes if p.run is None]
+    others = bystanders(facts)
     if as_json:
         document = {
             "host": host.name,
@@ -38,7 +42,7 @@ def command(*, show_all: bool, as_json: bool, **asked: Any) -> int:
             "simulated": facts.simulated,
             "gpus": [to_builtins(g) for g in facts.gpus],
             "runs": [to_builtins(s) for s in runs],
-            "others": [to_builtins(p) for p in others],
+            "others": [_beside(family) for family in others],
         }
         print_json(document)
         return 0
@@ -56,6 +60,22 @@ def command(*, show_all: bool, as_json: bool, **asked: Any) -> int:
     ]
     headings = ("server", "state", "port", "pid", "attempt", "started", "accept length")
     click.echo(tables.table(headings, rows) if rows else "nothing of mtpdeploy runs there")
-    for process in others:
-        click.echo(f"not ours: pid {process.id.pid} of {process.user}: {process.command[:120]}")
+    for family in others:
+        first, ports = family.members[0], "".join(f", port {port}" for port in family.ports)
+        click.echo(f"not ours: pid {first.id.pid} of {first.user}{ports}: {first.command[:120]}")
     return 0
+
+
+def _beside(family: "Family") -> dict[str, Any]:
+    """
+    What `--json` tells of processes that are not ours.
+    """
+    first = family.members[0]
+    return {
+        "pid": first.id.pid,
+        "user": first.user,
+        "command": first.command,
+        "ports": list(family.ports),
+        "gpu_bytes": family.held,
+        "pids": sorted(member.id.pid for member in family.members),
+    }
