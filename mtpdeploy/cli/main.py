@@ -129,10 +129,13 @@ def fail(error: MtpDeployError) -> int:
     """
     Print an error and its hint; return its exit status.
     """
+    from mtpdeploy.remote.lines import terminal_view  # noqa: PLC0415 - only for an error
+
     prefix = "" if isinstance(error, Interrupted) else "error: "
-    click.secho(f"{prefix}{error.message}", err=True, fg="red" if prefix else None)
+    message = "\n".join(map(terminal_view, error.message.split("\n")))
+    click.secho(f"{prefix}{message}", err=True, fg="red" if prefix else None)
     if error.hint:
-        lines = error.hint.splitlines()
+        lines = [terminal_view(line) for line in error.hint.splitlines()]
         click.echo("", err=True)
         click.echo("\n".join([f"hint: {lines[0]}", *(f"      {line}" for line in lines[1:])]), err=True)
     return error.exit_status

@@ -72,12 +72,12 @@ class Plain:
         return COLOURS.get(type(event))
 
     def _print(self, text: str, colour: str | None) -> None:
-        click.secho(text, file=self._out, fg=colour)
+        click.secho("\n".join(map(terminal_view, text.split("\n"))), file=self._out, fg=colour)
 
 
 def shorten_line(line: str) -> str:
     """
-    A log line as it is shown: nothing in it that a terminal would obey, and not too long.
+    A log line as it is shown: not too long.
     """
     shown = terminal_view(line)
     return shown if len(shown) <= LINE_WIDTH else shown[: LINE_WIDTH - 1] + "…"

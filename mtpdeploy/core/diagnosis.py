@@ -87,6 +87,7 @@ class Cause(StrEnum):
     BOX_RESTARTED = "the box was restarted"
     STOPPED = "stopped by somebody"
     DEAF = "the process lives, but no request is answered"
+    REQUESTS_REFUSED = "the server answers, but refuses the requests that were to prove it"
     UNKNOWN = "not known"
 
 
@@ -160,6 +161,7 @@ class End(StrEnum):
     STALLED = "stalled"
     DOOMED = "ended by mtpdeploy after a failure that no waiting can mend"
     DEAF = "alive but deaf"
+    REFUSING = "alive but refusing requests"
     LOST = "lost"
     STOPPED = "stopped"
 
@@ -249,6 +251,8 @@ def _without_finding(evidence: Evidence) -> tuple[Cause, str]:  # noqa: PLR0911 
             return Cause.STALLED, f"no sign of progress at stage `{evidence.stage}`"
         case End.DEAF:
             return Cause.DEAF, after.get("deaf", "the checks got no answer")
+        case End.REFUSING:
+            return Cause.REQUESTS_REFUSED, after.get("refused", "a check was refused")
         case End.STOPPED:
             return Cause.STOPPED, after.get("stopped", "a stop was ordered")
         case End.VANISHED:

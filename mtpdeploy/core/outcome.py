@@ -11,12 +11,15 @@ from mtpdeploy.core.server import ServerSpec, changes
 class Check(Struct, frozen=True):
     """
     One question to a ready server, and its answer. `passed` None: could not be asked.
+
+    `refused` says that it was answered, with the server's refusal: the server is not deaf.
     """
 
     name: str
     passed: bool | None
     detail: str
     figures: dict[str, float] = {}
+    refused: bool = False
 
 
 class Report(Struct, frozen=True):
@@ -37,7 +40,14 @@ class Report(Struct, frozen=True):
         """
         Whether every check but the proof of speculation passed.
         """
-        return all(check.passed is not False for check in self.checks if check.name != "speculates")
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """
+        The checks that failed, but for the proof of speculation.
+        """
+        return tuple(c for c in self.checks if c.passed is False and c.name != "speculates")
 
 
 class Outcome(Struct, frozen=True):

@@ -7,7 +7,7 @@ cannot be judged is foreign, and foreign is never ended.
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mtpdeploy.core.families import (
     DEVICES,
@@ -81,7 +81,11 @@ def judge(facts: Facts, server: ServerSpec, *, keep_others: bool) -> Clearance:
     mine = tuple(_blocker(f, blocking[id(f)]) for f in ours if blocking[id(f)])
     theirs = tuple(_blocker(f, blocking[id(f)]) for f in others if blocking[id(f)])
     kept = tuple(b for b in theirs if keep_others and server.port not in b.ports)
-    refused = tuple(b for b in theirs if keep_others and server.port in b.ports)
+    refused = tuple(
+        structs.replace(b, why=f"{b.why}; kept because of `--keep-others`")
+        for b in theirs
+        if keep_others and server.port in b.ports
+    )
     in_way = [f for f in ours + others if blocking[id(f)]]
     untold = any(not f.held or 0 in f.held.values() for f in in_way)
     foreign = (

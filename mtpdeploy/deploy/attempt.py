@@ -206,8 +206,7 @@ class Attempt:
         report = proof.result()
         tools.emit(events.Verified(at=tools.clock.now(), attempt=self._record.attempt, report=report))
         if not report.answers:
-            failed = next(c for c in report.checks if c.passed is False)
-            return Ending(End.DEAF, after={"deaf": f"{failed.name}: {failed.detail}"}), report
+            return _failed_proof(report), report
         return ending, report
 
     def _outcome(self, watch: Watch, ending: Ending, report: Report | None) -> Outcome:
@@ -236,7 +235,7 @@ class Attempt:
         """
         End what a failed attempt left behind, and write the outcome beside its log.
         """
-        if outcome.end in (End.STALLED, End.DOOMED, End.DEAF, End.VANISHED):
+        if outcome.end in (End.STALLED, End.DOOMED, End.DEAF, End.REFUSING, End.VANISHED):
             port = self._record.server.port
             again(lambda: stop(self._tools.box, python=self._place.python, runs=[self._run], port=port))
         if outcome.end is not End.LOST:
@@ -262,3 +261,13 @@ class Attempt:
                 notes=notes,
             )
         )
+
+
+def _failed_proof(report: Report) -> Ending:
+    """
+    The ending of a server that looked ready: deaf where one request got no answer, else refusing.
+    """
+    unanswered = [check for check in report.failed if not check.refused]
+    first = (unanswered or report.failed)[0]
+    end, key = (End.DEAF, "deaf") if unanswered else (End.REFUSING, "refused")
+    return Ending(end, after={key: f"{first.name}: {first.detail}"})

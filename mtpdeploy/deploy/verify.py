@@ -9,6 +9,8 @@ import time
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from mtpdeploy.core.outcome import Check, Report
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.deploy.background import in_background
@@ -33,6 +35,15 @@ WORDS_A_LINE = 6
 DEFAULT_CHUNK = 8192
 """Tokens of a prefill chunk where the server does not tell: the default on a 96 GB card (0.5.6-0.5.23)."""
 
+LONG_TEXT_ROOM = 512
+"""Tokens that a server must take for a long prompt to be worth asking; the others have some 50 to 100."""
+
+TOKENS_A_WORD = 4
+"""Room for one word of the long prompt: 3.5 tokens with a byte-level vocabulary of 512, the worst seen."""
+
+NO_CHAT_TEMPLATE = b"chat template"
+"""In the refusal of a model without one (transformers 4.44 and newer; 400 in SGLang 0.5.23)."""
+
 
 class Verifier:
     """
@@ -44,6 +55,7 @@ class Verifier:
         self._server = server
         self._python = python
         self._info: dict[str, Any] = {}
+        self._chats = True
 
     def report(self) -> Report:
         """
@@ -69,39 +81,45 @@ class Verifier:
                 return answer
         return {}
 
-    def _chat(self, prompt: str, max_tokens: int) -> tuple[http.Reply, float]:
-        body = {
-            "model": self._server.served_name,
-            "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": max_tokens,
-            "temperature": 0,
-        }
+    def _complete(self, prompt: str, max_tokens: int) -> tuple[http.Reply, float]:
+        body: dict[str, Any] = {"model": self._server.served_name, "max_tokens": max_tokens, "temperature": 0}
+        if self._chats:
+            path, body["messages"] = "/v1/chat/completions", [{"role": "user", "content": prompt}]
+        else:
+            path, body["prompt"] = "/v1/completions", prompt
         begun = time.monotonic()
         reply = http.post(
-            self._box,
-            self._server.port,
-            "/v1/chat/completions",
-            body,
-            timeout=REQUEST_TIMEOUT,
-            python=self._python,
+            self._box, self._server.port, path, body, timeout=REQUEST_TIMEOUT, python=self._python
         )
         return reply, time.monotonic() - begun
 
     def _answers(self) -> Check:
-        reply, seconds = self._chat("Say in one short sentence what a prime number is.", 32)
-        return _completion("answers", reply, seconds)
+        prompt = "Say in one short sentence what a prime number is."
+        reply, seconds = self._complete(prompt, 32)
+        if reply.status == 400 and NO_CHAT_TEMPLATE in reply.body.lower():
+            self._chats = False
+            reply, seconds = self._complete(prompt, 32)
+        check = _completion("answers", reply, seconds)
+        if not self._chats and check.passed:
+            note = "; the model has no chat template: asked by /v1/completions"
+            return structs.replace(check, detail=check.detail + note)
+        return check
 
     def _long_prompt(self) -> Check:
-        reply, seconds = self._chat(self._long_text() + "\nHow many lines were that?", 16)
-        return _completion("a prompt longer than one prefill chunk", reply, seconds)
+        return self._long("a prompt longer than one prefill chunk", "How many lines were that?")
 
     def _same_prefix(self) -> Check:
-        reply, seconds = self._chat(self._long_text() + "\nWhich word comes most often?", 16)
-        return _completion("the same prefix again", reply, seconds)
+        return self._long("the same prefix again", "Which word comes most often?")
+
+    def _long(self, name: str, question: str) -> Check:
+        text = self._long_text()
+        if not text:
+            return Check(name, None, f"the server takes prompts of at most {self._longest():.0f} tokens")
+        return _completion(name, *self._complete(f"{text}\n{question}", 16))
 
     def _two_at_once(self) -> Check:
         prompts = ["Count from one to twenty in words.", "Name ten rivers, one a line."]
-        asked = [in_background(partial(self._chat, prompt, 48), "completion") for prompt in prompts]
+        asked = [in_background(partial(self._complete, prompt, 48), "completion") for prompt in prompts]
         checks = [_completion("two at once", *reply.result()) for reply in asked]
         return next((c for c in checks if not c.passed), checks[0])
 
@@ -166,10 +184,20 @@ class Verifier:
         return {k: float(v) for k, v in found.items() if isinstance(v, (int, float)) and v}
 
     def _long_text(self) -> str:
+        """
+        A text of more than one prefill chunk, shorter where the server takes no such prompt; "" where it
+        takes none worth asking.
+        """
+        if self._longest() < LONG_TEXT_ROOM:
+            return ""
         chunk = int(self._info.get("chunked_prefill_size") or DEFAULT_CHUNK)
-        context = int(self._figures().get("context_length", 0)) or 1 << 20
-        words = max(60, min(chunk + chunk // 8, context // 2))
+        words = min(chunk + chunk // 8, int(self._longest()) // TOKENS_A_WORD)
         return "\n".join(f"line {n} of a long text" for n in range(words // WORDS_A_LINE))
+
+    def _longest(self) -> float:
+        figures = self._figures()
+        told = [figures[name] for name in ("context_length", "max_total_num_tokens") if name in figures]
+        return min(told, default=float(1 << 20))
 
 
 def _completion(name: str, reply: http.Reply, seconds: float) -> Check:
@@ -178,7 +206,9 @@ def _completion(name: str, reply: http.Reply, seconds: float) -> Check:
     tokens = usage.get("completion_tokens") or 0
     if reply.status != 200 or not tokens:
         problem = reply.problem or reply.body[:300].decode("utf-8", "replace") or "an empty answer"
-        return Check(name, False, f"HTTP {reply.status}: {problem}" if reply.status else problem)
+        refused = 400 <= reply.status < 500
+        detail = f"HTTP {reply.status}: {problem}" if reply.status else problem
+        return Check(name, False, detail, refused=refused)
     prompt = usage.get("prompt_tokens") or 0
     detail = f"{prompt} prompt tokens, {tokens} tokens in {seconds:.2f} s"
     return Check(name, True, detail, {"prompt_tokens": prompt, "tokens": tokens, "seconds": seconds})

@@ -278,7 +278,8 @@ def _process(told: dict[str, Any], holders: tuple[GpuHolder, ...]) -> Process:
     held: dict[str, int] = {}
     for holder in mine:
         held[holder.gpu_uuid] = held.get(holder.gpu_uuid, 0) + (holder.used_bytes or 0)
-    return convert({**told, "gpu_bytes": held}, Process)
+    command = " ".join(str(told["command"]).split())
+    return convert({**told, "command": command, "gpu_bytes": held}, Process)
 
 
 def _run(told: dict[str, Any]) -> RunRecord:

@@ -114,6 +114,7 @@ class TestWithoutFindings:
             (End.VANISHED, None, {"oom_kill": "x", "box_restarted": "y"}, Cause.BOX_RESTARTED),
             (End.STALLED, None, {}, Cause.STALLED),
             (End.DEAF, None, {"deaf": "no answer"}, Cause.DEAF),
+            (End.REFUSING, None, {"refused": "HTTP 400"}, Cause.REQUESTS_REFUSED),
             (End.STOPPED, 0, {}, Cause.STOPPED),
         ],
     )

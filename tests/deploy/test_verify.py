@@ -209,7 +209,46 @@ class TestGood:
         ask(box, server)
         words = [len(body["messages"][0]["content"].split()) for body in server.asked["/v1/chat/completions"]]
 
-        assert 400 < max(words) < 600
+        assert 200 < max(words) < 300
+
+    def test_the_prompt_fits_few_tokens_for_the_pool(self, box: LocalBox, server: Server) -> None:
+        """
+        SGLang refuses a prompt that its pool cannot hold, however long the context may be.
+        """
+        info = {"chunked_prefill_size": 8192, "context_length": 32768, "max_total_num_tokens": 1024}
+        server.answers["/server_info"] = lambda _: (200, info)
+
+        ask(box, server)
+        words = [len(body["messages"][0]["content"].split()) for body in server.asked["/v1/chat/completions"]]
+
+        assert 200 < max(words) < 300
+
+    def test_a_pool_too_small_for_a_long_prompt_is_no_failure(self, box: LocalBox, server: Server) -> None:
+        """
+        64 tokens hold no long prompt; what was asked for runs, so that is told, and no fault.
+        """
+        info = {"chunked_prefill_size": 512, "context_length": 32768, "max_total_num_tokens": 64}
+        server.answers["/server_info"] = lambda _: (200, info)
+
+        report = ask(box, server)
+
+        assert report.answers
+        assert check(report, "the same prefix again").passed is None
+        assert "at most 64 tokens" in check(report, "a prompt longer than one prefill chunk").detail
+
+    def test_a_model_without_a_chat_template(self, box: LocalBox, server: Server) -> None:
+        """
+        A base model has none: it is asked for completions, and the report says so.
+        """
+        refusal = {"message": "Cannot use chat template functions because tokenizer.chat_template is not set"}
+        server.answers["/v1/chat/completions"] = lambda _: (400, refusal)
+        server.answers["/v1/completions"] = lambda body: (200, completion(len(body["prompt"].split())))
+
+        report = ask(box, server)
+
+        assert report.answers
+        assert "no chat template" in check(report, "answers").detail
+        assert 1 == len(server.asked["/v1/chat/completions"])
 
     def test_requests_name_the_served_model(self, box: LocalBox, server: Server) -> None:
         """
@@ -238,6 +277,19 @@ class TestFailing:
         assert ["answers", "runs as asked"] == [c.name for c in report.checks]
         assert 1 == len(server.asked["/v1/chat/completions"])
         assert report.mtp_proven is False
+
+    @pytest.mark.parametrize(("status", "refused"), [(400, True), (404, True), (500, False)])
+    def test_a_refusal_is_an_answer(
+        self, box: LocalBox, server: Server, status: int, *, refused: bool
+    ) -> None:
+        """
+        A server that says what it objects to is not deaf.
+        """
+        server.answers["/v1/chat/completions"] = lambda _: (status, {"message": "no"})
+
+        (failed,) = ask(box, server).failed
+
+        assert refused == failed.refused
 
     @pytest.mark.parametrize(
         ("name", "hit"),

@@ -261,6 +261,10 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         "The process lives and answers nothing: look at what its scheduler does (py-spy dump) before it is "
         "ended.",
     ),
+    Cause.REQUESTS_REFUSED: Knowledge(
+        Next.STOP,
+        "The answer says what the server objects to: mend that flag or the model's folder and start again.",
+    ),
     Cause.UNKNOWN: Knowledge(Next.STOP, "Read the last lines of the log: they are kept with the attempt."),
 }
 """One entry for every cause."""

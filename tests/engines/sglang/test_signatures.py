@@ -13,7 +13,15 @@ ORDINARY = (
     signatures.WARMUP,
     signatures.SILENT,
 )
-UNNAMED = {Cause.STALLED, Cause.VANISHED, Cause.BOX_RESTARTED, Cause.STOPPED, Cause.DEAF, Cause.UNKNOWN}
+UNNAMED = {
+    Cause.STALLED,
+    Cause.VANISHED,
+    Cause.BOX_RESTARTED,
+    Cause.STOPPED,
+    Cause.DEAF,
+    Cause.REQUESTS_REFUSED,
+    Cause.UNKNOWN,
+}
 """Causes that no line proves: they follow from how the attempt ended."""
 
 
