@@ -1,0 +1,304 @@
+"""
+The shape of a model, as far as its memory goes: read from the text of a Hugging Face config.json.
+"""
+
+from typing import Any
+
+from msgspec import DecodeError, Struct, json, structs
+
+from mtpdeploy.core.parameters import Parameters, count_parameters, number
+
+VISION_LAYERS = 24
+"""Layers of a vision tower whose config names none under `num_hidden_layers` (SGLang 0.5.6-0.5.23)."""
+
+
+class StateShape(Struct, frozen=True):
+    """
+    The recurrent layers of a hybrid model, in elements of one layer, undivided by tensor parallelism.
+
+    `kind` is `gdn`, `mamba2` or `kda`. The convolution runs over `inner_size` channels and twice `groups`
+    times `state_size` more, and keeps `conv_columns` of each; the state itself has `heads` times `head_dim`
+    times `state_size`. `numbers` says which layers of the model they are, from 0.
+    """
+
+    kind: str
+    layers: int
+    inner_size: int
+    groups: int
+    state_size: int
+    conv_columns: int
+    heads: int
+    head_dim: int
+    numbers: tuple[int, ...] = ()
+
+
+class Vision(Struct, frozen=True):
+    """
+    The vision tower: what the default of `mem_fraction_static` depends on.
+    """
+
+    layers: int
+    hidden_size: int
+
+
+class ModelShape(Struct, frozen=True):
+    """
+    Layers, heads and widths of a model.
+
+    `attention_numbers` are the layers that keep keys and values, from 0. `latent_size` is what multi-head
+    latent attention keeps of a token and layer, in elements, 0 elsewhere. `mtp_layers` are the layers of its
+    own draft (multi-token prediction). `weight_bits` is the width of a quantized weight, 16 where nothing is
+    quantized; `kv_cache_dtype` what the checkpoint was quantized for. `tied` says that the vocabulary table
+    serves as the head, too. `unread` names what could not be understood and is left out of a plan.
+    """
+
+    architecture: str
+    layers: int
+    hidden_size: int
+    vocab_size: int
+    context_length: int
+    attention_numbers: tuple[int, ...]
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    latent_size: int = 0
+    state: StateShape | None = None
+    vision: Vision | None = None
+    mtp_layers: int = 0
+    parameters: Parameters = Parameters()
+    state_dtype: str = ""
+    weight_bits: int = 16
+    kv_cache_dtype: str = ""
+    tied: bool = False
+    unread: tuple[str, ...] = ()
+
+    @property
+    def attention_layers(self) -> int:
+        """
+        How many layers keep keys and values.
+        """
+        return len(self.attention_numbers)
+
+    @property
+    def is_multimodal(self) -> bool:
+        """
+        Whether there is a vision tower.
+        """
+        return self.vision is not None
+
+
+class NotAModel(Exception):
+    """
+    A config.json that describes no model; the text says what is missing.
+    """
+
+
+def read_model(text: str) -> ModelShape:
+    """
+    The shape that the text of a config.json describes; of a multimodal model its language part.
+
+    Raises:
+        NotAModel: it is no JSON object, or lacks what every model has.
+    """
+    try:
+        config = json.decode(text)
+    except (DecodeError, UnicodeError, RecursionError) as error:
+        raise NotAModel(f"it is no JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise NotAModel("it is no JSON object")
+    outer = config.get("text_config")
+    return _shape(config, outer if isinstance(outer, dict) else config)
+
+
+def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
+    layers = _needed(inner, "num_hidden_layers")
+    hidden = _needed(inner, "hidden_size")
+    heads = _needed(inner, "num_attention_heads")
+    head_dim = number(inner, "head_dim") or hidden // heads
+    kinds = _layer_kinds(inner, layers)
+    state, unread = _state(inner, kinds)
+    shape = ModelShape(
+        architecture=_architecture(config),
+        layers=layers,
+        hidden_size=hidden,
+        vocab_size=number(inner, "vocab_size"),
+        context_length=_context(inner),
+        attention_numbers=tuple(n for n, kind in enumerate(kinds) if kind in ("attention", "both")),
+        kv_heads=number(inner, "num_key_value_heads") or heads,
+        head_dim=head_dim,
+        v_head_dim=number(inner, "v_head_dim") or head_dim,
+        latent_size=_latent(inner),
+        state=state,
+        vision=_vision(config),
+        mtp_layers=number(inner, "mtp_num_hidden_layers") or number(inner, "num_nextn_predict_layers"),
+        state_dtype=str(inner.get("mamba_ssm_dtype") or ""),
+        weight_bits=_weight_bits(config, inner),
+        kv_cache_dtype=_kv_cache_dtype(config, inner),
+        tied=bool(config.get("tie_word_embeddings", inner.get("tie_word_embeddings", False))),
+        unread=unread,
+    )
+    recurrent = len(state.numbers) if state else 0
+    return structs.replace(
+        shape, parameters=count_parameters(config, inner, shape.attention_layers, recurrent)
+    )
+
+
+def _architecture(config: dict[str, Any]) -> str:
+    named = config.get("architectures")
+    if isinstance(named, list) and named:
+        return str(named[0])
+    return str(config.get("model_type") or "unknown")
+
+
+def _needed(inner: dict[str, Any], key: str) -> int:
+    value = number(inner, key)
+    if value <= 0:
+        raise NotAModel(f"it has no `{key}`")
+    return value
+
+
+def _context(inner: dict[str, Any]) -> int:
+    names = ("max_position_embeddings", "max_sequence_length", "seq_length", "model_max_length")
+    return next((value for name in names if (value := number(inner, name)) > 0), 4096)
+
+
+def _latent(inner: dict[str, Any]) -> int:
+    rank = number(inner, "kv_lora_rank")
+    return rank + number(inner, "qk_rope_head_dim") if rank else 0
+
+
+def _vision(config: dict[str, Any]) -> Vision | None:
+    vision = config.get("vision_config")
+    if not isinstance(vision, dict) or not number(vision, "hidden_size"):
+        return None
+    return Vision(number(vision, "num_hidden_layers") or VISION_LAYERS, number(vision, "hidden_size"))
+
+
+def _weight_bits(config: dict[str, Any], inner: dict[str, Any]) -> int:
+    quantized = _quantization(config, inner)
+    if not quantized:
+        return 16
+    bits = number(quantized, "bits") or number(quantized, "weight_bits")
+    if bits:
+        return bits
+    said = str(quantized).lower()
+    return 4 if any(word in said for word in ("fp4", "int4", "awq", "gptq", "'num_bits': 4")) else 8
+
+
+def _kv_cache_dtype(config: dict[str, Any], inner: dict[str, Any]) -> str:
+    """
+    What `kv_cache_dtype` auto becomes: fp8 where the checkpoint is quantized for it.
+    """
+    algorithm = str(_quantization(config, inner).get("kv_cache_quant_algo") or "")
+    return "fp8_e4m3" if algorithm.upper() == "FP8" else ""
+
+
+def _quantization(config: dict[str, Any], inner: dict[str, Any]) -> dict[str, Any]:
+    found = config.get("quantization_config") or inner.get("quantization_config")
+    return found if isinstance(found, dict) else {}
+
+
+def _state(inner: dict[str, Any], kinds: list[str]) -> tuple[StateShape | None, tuple[str, ...]]:
+    """
+    The recurrent layers, and what is not understood of them.
+    """
+    numbers = tuple(n for n, kind in enumerate(kinds) if kind in ("state", "both"))
+    if not numbers:
+        return None, ()
+    for read in (_gdn, _kda, _mamba2):
+        state = read(inner, numbers)
+        if state is not None:
+            return state, ()
+    return None, (f"the recurrent state of {len(numbers)} of {len(kinds)} layers",)
+
+
+KINDS = {
+    "full_attention": "attention",
+    "attention": "attention",
+    "sliding_attention": "attention",
+    "hybrid": "both",
+    "linear_attention": "state",
+    "mamba": "state",
+    "mamba2": "state",
+    "M": "state",
+    "*": "attention",
+    "-": "",
+    "E": "",
+    "moe": "",
+    "mlp": "",
+}
+"""How configs name what a layer is: lists of words, or NemotronH's pattern of letters."""
+
+
+def _layer_kinds(inner: dict[str, Any], layers: int) -> list[str]:
+    listed = inner.get("layer_types") or inner.get("layers_block_type")
+    pattern = inner.get("hybrid_override_pattern")
+    if isinstance(listed, list) and len(listed) == layers:
+        return [KINDS.get(str(word), "attention") for word in listed]
+    if isinstance(pattern, str) and len(pattern) == layers:
+        return [KINDS.get(letter, "attention") for letter in pattern]
+    linear = inner.get("linear_attn_config")
+    if isinstance(linear, dict) and isinstance(linear.get("kda_layers"), list):
+        # Kimi counts its layers from 1.
+        recurrent = {int(n) - 1 for n in linear["kda_layers"]}
+        return ["state" if n in recurrent else "attention" for n in range(layers)]
+    interval = number(inner, "full_attention_interval")
+    if not interval and number(inner, "linear_num_value_heads"):
+        interval = 4
+    if interval:
+        return ["attention" if (n + 1) % interval == 0 else "state" for n in range(layers)]
+    return ["attention"] * layers
+
+
+def _gdn(inner: dict[str, Any], numbers: tuple[int, ...]) -> StateShape | None:
+    heads, head_dim = number(inner, "linear_num_value_heads"), number(inner, "linear_value_head_dim")
+    if not (heads and head_dim):
+        return None
+    return StateShape(
+        kind="gdn",
+        layers=len(numbers),
+        inner_size=heads * head_dim,
+        groups=number(inner, "linear_num_key_heads"),
+        state_size=number(inner, "linear_key_head_dim"),
+        conv_columns=(number(inner, "linear_conv_kernel_dim") or 4) - 1,
+        heads=heads,
+        head_dim=head_dim,
+        numbers=numbers,
+    )
+
+
+def _kda(inner: dict[str, Any], numbers: tuple[int, ...]) -> StateShape | None:
+    linear = inner.get("linear_attn_config")
+    if not isinstance(linear, dict) or not number(linear, "num_heads"):
+        return None
+    heads, head_dim = number(linear, "num_heads"), number(linear, "head_dim")
+    return StateShape(
+        kind="kda",
+        layers=len(numbers),
+        inner_size=heads * head_dim,
+        groups=heads,
+        state_size=head_dim,
+        conv_columns=(number(linear, "short_conv_kernel_size") or 4) - 1,
+        heads=heads,
+        head_dim=head_dim,
+        numbers=numbers,
+    )
+
+
+def _mamba2(inner: dict[str, Any], numbers: tuple[int, ...]) -> StateShape | None:
+    heads = number(inner, "mamba_num_heads") or number(inner, "mamba_n_heads")
+    head_dim = number(inner, "mamba_head_dim") or number(inner, "mamba_d_head")
+    state_size = number(inner, "ssm_state_size") or number(inner, "mamba_d_state")
+    if not (heads and head_dim and state_size):
+        return None
+    return StateShape(
+        kind="mamba2",
+        layers=len(numbers),
+        inner_size=heads * head_dim,
+        groups=number(inner, "n_groups") or number(inner, "mamba_n_groups") or 1,
+        state_size=state_size,
+        conv_columns=(number(inner, "conv_kernel") or number(inner, "mamba_d_conv") or 4) - 1,
+        heads=heads,
+        head_dim=head_dim,
+        numbers=numbers,
+    )
