@@ -17,6 +17,7 @@ from mtpdeploy.errors import BUG, ConfigError, Interrupted, MtpDeployError
 
 COMMANDS = {
     "up": "Bring a server up on a box, climbing the ladder by cause until it is ready.",
+    "plan": "Say what a server will make of a GPU before it is launched, and what would fit.",
     "attach": "Go on following a launch, or an ascent, after its client died.",
     "logs": "Show the server's log.",
     "status": "Show what runs on a box.",

@@ -18,6 +18,9 @@ from mtpdeploy.cli import options
 @click.option("--keep-others", is_flag=True, help="Leave other sglang servers in the way alone.")
 @click.option("--take", is_flag=True, help="End even a server that is working on requests.")
 @click.option("--break-lock", is_flag=True, help="Take over from whoever is deploying there.")
+@click.option("--plan/--no-plan", default=False, help="Forecast the memory, and pass over what cannot fit.")
+@click.option("--no-early-end", is_flag=True, help="Wait for an attempt whose figures say that it must fail.")
+@click.option("--allow-no-mtp", is_flag=True, help="Go on although the model has no tensors for the draft.")
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout at the end.")
 @click.option("--json-events", is_flag=True, help="A line of JSON per event on stdout.")
 @click.option("--no-log", is_flag=True, help="Do not show the server's log lines.")
@@ -30,6 +33,9 @@ def command(
     keep_others: bool,
     take: bool,
     break_lock: bool,
+    plan: bool,
+    no_early_end: bool,
+    allow_no_mtp: bool,
     as_json: bool,
     json_events: bool,
     no_log: bool,
@@ -51,6 +57,9 @@ def command(
         force=force,
         break_lock=break_lock,
         detach=detach,
+        plan=plan,
+        early_end=not no_early_end,
+        allow_no_mtp=allow_no_mtp,
     )
     target = options.Asked(**asked, max_attempts=max_attempts)
     screen = session.Screens(as_json=as_json, json_events=json_events, show_log=not no_log)

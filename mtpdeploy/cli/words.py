@@ -39,6 +39,12 @@ def sentence(event: events.AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - a
             forced = f", {len(killed)} of them by KILL" if killed else ""
             count = len(ended) + len(killed)
             return f"cleared: {count} processes ended{forced}, memory and port free in {duration(seconds)}"
+        case events.Planned():
+            return _planned(event)
+        case events.Foretold(line=line, reason=reason):
+            return f"log line {line}: {reason}; ended now rather than waited for"
+        case events.Compared(rows=rows):
+            return _compared(rows)
         case events.AttemptBegun():
             return _attempt(event)
         case events.Launched(pid=pid, run_dir=run_dir, seconds=seconds):
@@ -193,6 +199,23 @@ def _attempt(event: events.AttemptBegun) -> str:
         lines[0] += f" with {', '.join(event.changed)}"
     lines += [f"  {note}" for note in event.notes]
     return "\n".join(lines)
+
+
+def _planned(event: events.Planned) -> str:
+    lines = [f"passed over: {', '.join(one.changed) or 'as asked'}: {one.reason}" for one in event.passed]
+    if event.forecast is not None:
+        lines.append(f"forecast: {event.forecast.fit}: {event.forecast.reason}")
+    return "\n".join(lines)
+
+
+def _compared(rows: tuple[tuple[str, float, float], ...]) -> str:
+    """
+    The figures that were off by more than the last printed digit, and how many were not.
+    """
+    off = [row for row in rows if abs(row[1] - row[2]) > max(0.006, 0.005 * abs(row[2]))]
+    same = f"forecast: {len(rows) - len(off)} of {len(rows)} figures as printed"
+    told = "; ".join(f"{name} {forecast:,.4g}, printed {seen:,.4g}" for name, forecast, seen in off)
+    return f"{same}; {told}" if told else same
 
 
 def _figures(figures: dict[str, float]) -> str:

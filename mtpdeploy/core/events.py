@@ -7,7 +7,9 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from mtpdeploy.core.diagnosis import Milestone
+from mtpdeploy.core.foresight import Passed
 from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome, Report
 
 
@@ -62,6 +64,36 @@ class Cleared(Event, frozen=True):
     ended: tuple[int, ...]
     killed: tuple[int, ...]
     seconds: float
+
+
+class Planned(Event, frozen=True):
+    """
+    What is launched next, as it was forecast; `passed` are configurations predicted not to fit.
+    """
+
+    forecast: Forecast | None
+    rungs: tuple[str, ...]
+    passed: tuple[Passed, ...]
+
+
+class Foretold(Event, frozen=True):
+    """
+    The figures that an attempt has printed so far mean that it must fail later; it is ended now.
+    """
+
+    attempt: int
+    line: int
+    text: str
+    reason: str
+
+
+class Compared(Event, frozen=True):
+    """
+    What an attempt printed beside what was forecast: name, forecast and seen, in GiB or counted.
+    """
+
+    attempt: int
+    rows: tuple[tuple[str, float, float], ...]
 
 
 class AttemptBegun(Event, frozen=True):
@@ -211,6 +243,9 @@ AnyEvent = (
     | Surveyed
     | InTheWay
     | Cleared
+    | Planned
+    | Foretold
+    | Compared
     | AttemptBegun
     | Launched
     | Following

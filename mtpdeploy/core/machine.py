@@ -105,9 +105,11 @@ class ModelFacts(Struct, frozen=True):
     """
     What the box knows of the model: whether its folder is there, its config.json, its MTP tensors.
 
-    `path` is where it was found, else the path or hub name asked for. `has_mtp` is None where there is no
-    safetensors index. `config` is the raw JSON text. `missing_files` are weight files that the index
-    names and the folder lacks. A hub name that `exists` is in the box's hub cache.
+    `path` is where it was found, else the path or hub name asked for. `has_mtp` is None where neither a
+    safetensors index nor the files' headers tell. `config` is the raw JSON text. `weight_bytes` are those of
+    all tensors, `mtp_bytes` of those of multi-token prediction (None where no header tells).
+    `missing_files` are weight files that the index names and the folder lacks, `damaged_files` those shorter
+    than their own header says. A hub name that `exists` is in the box's hub cache.
     """
 
     path: str
@@ -116,7 +118,9 @@ class ModelFacts(Struct, frozen=True):
     config: str | None = None
     has_mtp: bool | None = None
     weight_bytes: int | None = None
+    mtp_bytes: int | None = None
     missing_files: tuple[str, ...] = ()
+    damaged_files: tuple[str, ...] = ()
 
 
 class RunRecord(Struct, frozen=True):

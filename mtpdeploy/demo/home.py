@@ -259,7 +259,9 @@ def _model(directory: Path, model: SimulatedModel) -> None:
         [f"mtp.{part}.weight" for part in ("fc", "norm", "layers.0.self_attn.q_proj")] if model.mtp else []
     )
     shards = sorted(files)
-    each = int(model.weights_gib * 2**30 / model.shards)
+    # A checkpoint holds the draft's own layers, too, but its tables only once.
+    whole = model.weights_gib + (model.draft_gib - model.given_back_gib if model.mtp else 0.0)
+    each = int(whole * 2**30 / model.shards)
     for shard in shards:
         with (directory / shard).open("wb") as file:
             # As large as the real one to `ls`, nothing on the disk.

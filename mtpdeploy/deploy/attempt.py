@@ -13,13 +13,15 @@ from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End, diagnose
 from mtpdeploy.core.launch import ATTEMPT_FILE, SECRETS_FILE, AttemptRecord
 from mtpdeploy.core.machine import Facts, Host
+from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.outcome import Outcome, Report
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.deploy.background import in_background
+from mtpdeploy.deploy.calibration import compare
 from mtpdeploy.deploy.journal import Journal, LocalCopy
 from mtpdeploy.deploy.order import Tools
 from mtpdeploy.deploy.verify import Verifier
-from mtpdeploy.deploy.watch import Arriving, Ending, Watch
+from mtpdeploy.deploy.watch import Arriving, Ending, Foretell, Watch
 from mtpdeploy.engines.base import Engine
 from mtpdeploy.errors import BoxUnreachable, ConnectionLost
 from mtpdeploy.onbox import script
@@ -98,6 +100,8 @@ class Attempt:
         self._lease = lease
         self._launched = False
         self._polling = False
+        self.foretell: Foretell | None = None
+        self.forecast: Forecast | None = None
         self._run = Run(work_dir=self._place.work_dir, name=record.run, python=self._place.python)
 
     def launch(self, *, reason: str, changed: tuple[str, ...], conceded: tuple[str, ...]) -> None:
@@ -137,7 +141,7 @@ class Attempt:
         `known` is its outcome where it was ready before and is proved once more: its time stays.
         """
         tools = self._tools
-        watch = Watch(self._record, tools.engine, tools.emit, tools.clock, self._healthy)
+        watch = Watch(self._record, tools.engine, tools.emit, tools.clock, self._healthy, self.foretell)
         arriving: Arriving = queue.Queue(QUEUE_EVENTS)
         with LocalCopy(self._journal.log_path(self._record)) as copy:
             if copy.length:
@@ -160,8 +164,18 @@ class Attempt:
         outcome = self._outcome(watch, ending, report)
         if known is not None and outcome.end is End.READY:
             outcome = structs.replace(outcome, seconds=known.seconds)
+        self._compare(outcome)
         self._settle(outcome)
         return outcome
+
+    def _compare(self, outcome: Outcome) -> None:
+        """
+        Hold the forecast against what the log printed.
+        """
+        rows = compare(self.forecast, outcome) if self.forecast is not None else ()
+        if rows:
+            now = self._tools.clock.now()
+            self._tools.emit(events.Compared(at=now, attempt=self._record.attempt, rows=rows))
 
     def _follower(self, copy: LocalCopy, arriving: Arriving) -> Follower:
         lease = {"path": self._lease.path, "token": self._lease.token} if self._lease else None
@@ -212,7 +226,9 @@ class Attempt:
     def _outcome(self, watch: Watch, ending: Ending, report: Report | None) -> Outcome:
         record, tools = self._record, self._tools
         verdict = None
-        if ending.end is not End.READY:
+        if ending.foretold is not None:
+            verdict = ending.foretold
+        elif ending.end is not End.READY:
             evidence = watch.reading.evidence(ending.end, ending.exit_status, ending.after)
             verdict = diagnose(evidence, tools.engine.knowledge)
         return Outcome(

@@ -10,15 +10,19 @@ from msgspec import structs, to_builtins
 
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End
+from mtpdeploy.core.foresight import Foreseen, foresee
 from mtpdeploy.core.ladder import Step, next_step
 from mtpdeploy.core.launch import AttemptRecord, log_name, run_name
 from mtpdeploy.core.machine import Facts
+from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome
 from mtpdeploy.core.server import ServerSpec, changes
 from mtpdeploy.deploy.attempt import Attempt, check_flags
+from mtpdeploy.deploy.calibration import Memory
 from mtpdeploy.deploy.ground import clear_way, look
 from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.order import Order, Tools
+from mtpdeploy.deploy.planner import Foreteller, Unplanned, nothing_fits, predictor
 from mtpdeploy.remote import lock
 from mtpdeploy.remote.retry import again, repeat_wait
 
@@ -36,13 +40,14 @@ class Climb:
         self._journal = journal
         self._facts = facts
         self._lease = lease
+        self._rungs: tuple[str, ...] = ()
         self.ascent = ascent
 
     def from_start(self) -> Ascent:
         """
         Launch the server as asked, and climb from there; with `detach` only launch it.
         """
-        first = self._launch(self._order.server, None, "as asked")
+        first = self._forward(Step(self._order.server, None, "as asked"))
         return self.ascent if self._order.options.detach else self._go(first)
 
     def from_running(self, record: AttemptRecord, known: Outcome | None = None) -> Ascent:
@@ -85,7 +90,48 @@ class Climb:
             self._tools.clock.sleep(repeat_wait(repeats))
         again(lambda: lock.keep(self._tools.box, self._lease))
         self._facts = look(self._tools, self._order.server)
-        return self._launch(step.server, step.rung, step.reason)
+        return self._forward(step)
+
+    def _forward(self, step: Step) -> Attempt:
+        """
+        Launch what a step suggests, or the next configuration on the ladder that is predicted to fit.
+
+        Raises:
+            BoxUnfit: it is the first step, and nothing on the ladder is predicted to fit.
+        """
+        foreseen = self._foresee(step)
+        if foreseen is None or foreseen.server is None:
+            foreseen = Foreseen(step.server, (step.rung,) if step.rung else (), (), None)
+        server, taken = foreseen.server or self._order.server, foreseen.rungs
+        self._rungs = (*self._rungs, *taken)
+        reason = step.reason if server == step.server else "the cheapest concession predicted to fit"
+        return self._launch(server, "+".join(taken) or None, reason, foreseen.forecast)
+
+    def _foresee(self, step: Step) -> Foreseen | None:
+        """
+        What forecasts make of a step; None where nothing can be forecast, or nothing is to be.
+        """
+        if not self._order.options.plan:
+            return None
+        tools, first = self._tools, not self.ascent.outcomes
+        known = Memory(tools.state, self._facts).read()
+        predict = predictor(tools.engine, self._facts, known.seen)
+        if isinstance(predict, Unplanned):
+            tools.note(f"not planned: {predict.why}")
+            return None
+        version = self._facts.sglang_version or ""
+        found = foresee(step, self._order.ladder, self.ascent, version, predict, tools.engine.knowledge)
+        if found.server is None and first:
+            raise nothing_fits(self._order, found)
+        if found.server is None:
+            tools.note("nothing left on the ladder is predicted to fit; it is tried all the same")
+        else:
+            tools.emit(
+                events.Planned(
+                    at=tools.clock.now(), forecast=found.forecast, rungs=found.rungs, passed=found.passed
+                )
+            )
+        return found
 
     def _cause(self) -> Cause:
         verdict = self.ascent.outcomes[-1].verdict
@@ -100,10 +146,12 @@ class Climb:
             return Step(None, None, f"{allowed} attempts were allowed (--max-attempts)")
         return next_step(self._order.ladder, self.ascent, self._facts.sglang_version or "")
 
-    def _launch(self, server: ServerSpec, rung: str | None, reason: str) -> Attempt:
+    def _launch(
+        self, server: ServerSpec, rung: str | None, reason: str, forecast: Forecast | None = None
+    ) -> Attempt:
         check_flags(server, self._tools, self._facts)
         self._facts = clear_way(self._order, self._tools, self._facts)
-        attempt = self._attempt(self._record(server, rung))
+        attempt = self._attempt(self._record(server, rung), forecast)
         attempt.launch(
             reason=reason,
             changed=self._against_last(server),
@@ -111,8 +159,13 @@ class Climb:
         )
         return attempt
 
-    def _attempt(self, record: AttemptRecord) -> Attempt:
-        return Attempt(record, self._tools, self._journal, self._facts, self._lease)
+    def _attempt(self, record: AttemptRecord, forecast: Forecast | None = None) -> Attempt:
+        attempt = Attempt(record, self._tools, self._journal, self._facts, self._lease)
+        options = self._order.options
+        if options.plan and options.early_end:
+            attempt.foretell = Foreteller(record, self._tools, self._facts)
+        attempt.forecast = forecast
+        return attempt
 
     def _record(self, server: ServerSpec, rung: str | None) -> AttemptRecord:
         number = len(self.ascent.outcomes) + 1
@@ -139,5 +192,7 @@ class Climb:
     def _add(self, outcome: Outcome) -> None:
         self.ascent = structs.replace(self.ascent, outcomes=(*self.ascent.outcomes, outcome))
         self._journal.outcome(outcome)
+        if outcome.end is not End.LOST:
+            Memory(self._tools.state, self._facts).keep(outcome, self._rungs, self._tools.clock.now())
         self._journal.ascent(self.ascent)
         self._tools.emit(events.AttemptEnded(at=self._tools.clock.now(), outcome=outcome))

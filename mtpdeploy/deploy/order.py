@@ -25,7 +25,9 @@ class Options(Struct, frozen=True):
     How to go about it. Kept in attempt.json, so that `attach` goes on in the same way.
 
     `max_attempts` bounds the ascent; `keep_others` leaves other servers of the same user alone even in
-    the way; `take` ends one that is working on requests; `force` restarts what already serves.
+    the way; `take` ends one that is working on requests; `force` restarts what already serves. With `plan`
+    the ladder is climbed in forecasts first; `early_end` then ends an attempt whose own figures mean that it
+    must fail. `allow_no_mtp` goes on with a checkpoint that has no tensors for the draft.
     """
 
     max_attempts: int = MAX_ATTEMPTS
@@ -34,6 +36,9 @@ class Options(Struct, frozen=True):
     force: bool = False
     break_lock: bool = False
     detach: bool = False
+    plan: bool = False
+    early_end: bool = True
+    allow_no_mtp: bool = False
 
 
 class Order(Struct, frozen=True):

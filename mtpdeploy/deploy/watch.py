@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from mtpdeploy.clock import Clock
 from mtpdeploy.core import events
-from mtpdeploy.core.diagnosis import End, Milestone, Stage
+from mtpdeploy.core.diagnosis import End, Milestone, Stage, Verdict
 from mtpdeploy.core.events import Emit
 from mtpdeploy.core.launch import AttemptRecord
 from mtpdeploy.core.outcome import Report
@@ -57,12 +57,19 @@ comes within a second of the warm-up (same logs), and each question generates a 
 class Ending(Struct, frozen=True):
     """
     How the watching ended. For READY the process still runs and the proof is due.
+
+    `foretold` is the verdict where the attempt was ended for what its own figures mean.
     """
 
     end: End
     exit_status: int | None = None
     after: dict[str, str] = {}
     by: str = ""
+    foretold: Verdict | None = None
+
+
+Foretell = Callable[[dict[str, float], Milestone], Verdict | None]
+"""Says of a running attempt's figures, at a milestone, what they must end in; None where they need not."""
 
 
 class Watch:
@@ -71,7 +78,13 @@ class Watch:
     """
 
     def __init__(
-        self, record: AttemptRecord, engine: Engine, emit: Emit, clock: Clock, healthy: Callable[[], bool]
+        self,
+        record: AttemptRecord,
+        engine: Engine,
+        emit: Emit,
+        clock: Clock,
+        healthy: Callable[[], bool],
+        foretell: Foretell | None = None,
     ) -> None:
         self.record = record
         self.reading: LogReading = engine.reading()
@@ -79,6 +92,8 @@ class Watch:
         self._emit = emit
         self._clock = clock
         self._ask_health = healthy
+        self._foretell = foretell
+        self._foretold: Verdict | None = None
         self._lines = Lines()
         self._owner = "none"
         self._ready_line: float | None = None
@@ -179,6 +194,21 @@ class Watch:
                 seconds=max(0.0, now - self.record.started_at),
             )
         )
+        if self._foretell is not None and self._foretold is None:
+            self._foretold = self._foretell(self.reading.figures, milestone)
+            if self._foretold is not None:
+                self._tell_foretold(self._foretold, milestone)
+
+    def _tell_foretold(self, verdict: Verdict, milestone: Milestone) -> None:
+        self._emit(
+            events.Foretold(
+                at=self._clock.now(),
+                attempt=self.record.attempt,
+                line=milestone.line,
+                text=milestone.text,
+                reason=verdict.because,
+            )
+        )
 
     def _note_ready(self, milestone: Milestone) -> None:
         if milestone.stage is Stage.READY and self._ready_line is None:
@@ -216,6 +246,8 @@ class Watch:
             return ending
         if self.reading.fatal is not None:
             return self._doom(now)
+        if self._foretold is not None:
+            return Ending(End.DOOMED, foretold=self._foretold)
         return self._out_of_patience(now) if proof is None else None
 
     def _proved(self, proof: "Future[Report]") -> Ending | None:

@@ -9,6 +9,8 @@ from msgspec import Struct
 
 from mtpdeploy.core.diagnosis import Cause, End, Evidence, Finding, Knowledge, Milestone, Stage
 from mtpdeploy.core.ladder import Ladder, Rung
+from mtpdeploy.core.memory import Card, Forecast, Seen, Weights
+from mtpdeploy.core.model import ModelShape
 from mtpdeploy.core.server import ServerSpec
 
 
@@ -57,12 +59,14 @@ class Engine(Struct, frozen=True):
     One server program: its flags, milestones, failures and rungs.
 
     `command(server, python, version)` builds the command for the version on the box and raises
-    ConfigError for a flag that this version does not know. `patience` is how many seconds a stage may
-    pass without any sign of progress.
+    ConfigError for a flag that this version does not know. `forecast(server, model, version, card, weights,
+    seen)` says what the version will make of it before it is launched. `patience` is how many seconds a stage
+    may pass without any sign of progress.
     """
 
     name: str
     command: Callable[[ServerSpec, str, str], Command]
+    forecast: Callable[[ServerSpec, ModelShape, str, Card, Weights, Seen | None], Forecast]
     reading: Callable[[], LogReading]
     knowledge: dict[Cause, Knowledge]
     rungs: dict[str, Rung]

@@ -11,6 +11,7 @@ from typing import Any
 LONGEST_CONFIG = 256 * 1024
 MTP_PREFIX = "mtp."
 INDEX_FILE = "model.safetensors.index.json"
+LONGEST_HEADER = 100 * 1000 * 1000  # the format's own limit (safetensors README)
 
 
 def model_facts(path: str, env: dict[str, str]) -> dict[str, Any]:
@@ -56,12 +57,68 @@ def contents(folder: str) -> dict[str, Any]:
     names = None if index is None else index.get("weight_map")
     keys = list(names) if isinstance(names, dict) else None
     shards = sorted(set(names.values())) if isinstance(names, dict) else []
+    groups, damaged = tensors(folder, sizes)
+    if keys is None and groups is not None:
+        keys = [MTP_PREFIX] if groups["mtp"] else []
     return {
         "config": small_text(os.path.join(folder, "config.json")),
         "has_mtp": None if keys is None else any(is_mtp(key) for key in keys),
-        "weight_bytes": sum(sizes.values()) if sizes else None,
+        "weight_bytes": groups["all"] if groups else total_size(index) or sum(sizes.values()) or None,
+        "mtp_bytes": groups["mtp"] if groups else None,
         "missing_files": [name for name in shards if name not in sizes],
+        "damaged_files": damaged,
     }
+
+
+def tensors(folder: str, sizes: dict[str, int]) -> tuple[dict[str, int] | None, list[str]]:
+    """
+    Bytes of all tensors and of those of multi-token prediction, and the files that are cut short.
+
+    Only the headers are read. None where there are no files, or one has no header that can be read.
+    """
+    found = {"all": 0, "mtp": 0}
+    damaged = []
+    readable = bool(sizes)
+    for name in sorted(sizes):
+        header = read_header(os.path.join(folder, name))
+        if header is None:
+            readable = False
+            continue
+        start, entries = header
+        ends = [0]
+        for tensor, entry in entries.items():
+            if isinstance(entry, dict) and isinstance(entry.get("data_offsets"), list):
+                begin, end = entry["data_offsets"]
+                ends.append(end)
+                found["all"] += end - begin
+                found["mtp"] += end - begin if is_mtp(tensor) else 0
+        if sizes[name] < start + max(ends):
+            damaged.append(name)
+    return (found if readable else None), damaged
+
+
+def read_header(path: str) -> tuple[int, dict[str, Any]] | None:
+    """
+    Where the data of a safetensors file begin, and its header; None where it has none.
+    """
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 2 <= length <= LONGEST_HEADER:
+                return None
+            header = json.loads(file.read(length))
+    except (OSError, ValueError):
+        return None
+    return (8 + length, header) if isinstance(header, dict) else None
+
+
+def total_size(index: dict[str, Any] | None) -> int:
+    """
+    The bytes of all tensors as a safetensors index tells them, 0 where it does not.
+    """
+    metadata = (index or {}).get("metadata")
+    size = metadata.get("total_size") if isinstance(metadata, dict) else None
+    return int(size) if isinstance(size, (int, float)) and size > 0 else 0
 
 
 def is_mtp(tensor: str) -> bool:

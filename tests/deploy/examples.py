@@ -5,7 +5,9 @@ An example of every event, and what they speak of.
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End, Milestone, Next, Stage, Verdict
 from mtpdeploy.core.events import AnyEvent
+from mtpdeploy.core.foresight import Passed
 from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.memory import Fit, Forecast, Line
 from mtpdeploy.core.outcome import Ascent, Check, Outcome, Report
 from mtpdeploy.core.server import ServerSpec
 
@@ -81,6 +83,16 @@ READY = Outcome(
 
 ASCENT = Ascent(id=RECORD.ascent, host="box", asked=ASKED, outcomes=(OUTCOME, READY))
 
+FORECAST = Forecast(
+    version="0.5.9",
+    fit=Fit.FITS,
+    reason="12 requests at a time, 131,098 tokens; 19.14 GiB are left for graphs and activations",
+    total=96 << 30,
+    free=94 << 30,
+    lines=(Line("weights", 51 << 30), Line("free", 45 << 30)),
+    mem_fraction_static=0.8,
+)
+
 EVENTS: tuple[AnyEvent, ...] = (
     events.Connected(AT, host="box", address="203.0.113.20:19248", seconds=0.4, simulated=True),
     events.Surveyed(
@@ -99,6 +111,12 @@ EVENTS: tuple[AnyEvent, ...] = (
         fate="ours, ended",
     ),
     events.Cleared(AT, ended=(4711, 4712), killed=(4713,), seconds=2.5),
+    events.Planned(
+        AT,
+        forecast=FORECAST,
+        rungs=("fewer-requests",),
+        passed=(Passed(None, (), "512 requests need 293.62 GiB of draft states; 24.31 GiB are left"),),
+    ),
     events.AttemptBegun(
         AT,
         record=RECORD,
@@ -121,6 +139,10 @@ EVENTS: tuple[AnyEvent, ...] = (
     events.LineLost(AT, since=AT - 15),
     events.LineBack(AT, seconds=17.0),
     events.Doomed(AT, attempt=2, line=37, text=VERDICT.proof),
+    events.Foretold(
+        AT, attempt=2, line=20, text="Load weight end.", reason="foretold by its own figures: no room"
+    ),
+    events.Compared(AT, attempt=3, rows=(("weights_gib", 51.05, 51.05), ("graphs_gib", 1.37, 0.82))),
     events.Proving(AT, attempt=3, by="ready line"),
     events.Verified(AT, attempt=3, report=REPORT),
     events.AttemptEnded(AT, outcome=OUTCOME),

@@ -8,6 +8,7 @@ from mtpdeploy.engines.sglang.causes import KNOWLEDGE
 from mtpdeploy.engines.sglang.flags import command
 from mtpdeploy.engines.sglang.reading import LogReading
 from mtpdeploy.engines.sglang.rungs import LADDERS, RUNGS
+from mtpdeploy.engines.sglang.sizing.forecast import forecast
 
 PATIENCE = {
     Stage.LAUNCHED: 300.0,
@@ -30,6 +31,7 @@ build 678 s, DeepGEMM 10 to 20 min by its own words; pinning 60 s per 100 GB; a 
 SGLANG = Engine(
     name="sglang",
     command=command,
+    forecast=forecast,
     reading=LogReading,
     knowledge=KNOWLEDGE,
     rungs=RUNGS,

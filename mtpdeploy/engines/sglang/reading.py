@@ -41,6 +41,7 @@ _RECORD = re.compile(
 _EXCEPTION = re.compile(r"^(\w+) hit an exception: ")
 _DRAFT_STAGE = {Stage.WEIGHTS_BEGUN: Stage.DRAFT_BEGUN, Stage.WEIGHTS_LOADED: Stage.DRAFT_LOADED}
 _KEPT = {
+    Stage.WEIGHTS_BEGUN: {"avail_gib": "free_before_weights_gib"},
     Stage.WEIGHTS_LOADED: {"usage_gib": "weights_gib"},
     Stage.DRAFT_LOADED: {"usage_gib": "draft_weights_gib"},
     Stage.POOLS_READY: {"avail_gib": "free_after_pools_gib"},

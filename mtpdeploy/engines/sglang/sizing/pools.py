@@ -48,10 +48,13 @@ class Loads(Struct, frozen=True):
 class Refusal(Struct, frozen=True):
     """
     The error that SGLang would raise, and the cause that its text means.
+
+    `floor` is the fraction above which its text says to go, None where it says none.
     """
 
     cause: Cause
     text: str
+    floor: float | None = None
 
 
 class Pools(Struct, frozen=True):
@@ -300,12 +303,13 @@ def _no_slots(asked: Asked, split: _Split) -> Refusal:
 def _weights_leave_nothing(asked: Asked, loads: Loads) -> Refusal:
     resident = loads.weights + loads.draft + UNNAMED_BYTES
     least = resident / max(1, loads.free)
+    floor = math.ceil(least * 1000) / 1000
     text = (
         "Loaded weights leave no GPU memory for the KV cache under "
         f"--mem-fraction-static={asked.mem_fraction_static}. Raise --mem-fraction-static above "
-        f"{math.ceil(least * 1000) / 1000:.3f} (minimum viable = 1 - available/pre = {least:.4f})."
+        f"{floor:.3f} (minimum viable = 1 - available/pre = {least:.4f})."
     )
-    return Refusal(Cause.OOM_KV_POOL, text)
+    return Refusal(Cause.OOM_KV_POOL, text, floor)
 
 
 def _no_tokens(asked: Asked) -> Refusal:

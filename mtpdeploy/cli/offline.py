@@ -1,0 +1,122 @@
+"""
+A plan without a box: a model, a card and a version as the command line gives them.
+"""
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from mtpdeploy.core.cards import find_card, near_cards
+from mtpdeploy.core.machine import ModelFacts
+from mtpdeploy.core.memory import Card, Weights
+from mtpdeploy.core.model import ModelShape, NotAModel, read_model
+from mtpdeploy.core.units import GIB
+from mtpdeploy.deploy.planner import weights_of
+from mtpdeploy.errors import ConfigError
+from mtpdeploy.onbox.model import contents
+
+LONGEST_CONFIG = 1 << 20
+"""Bytes of a config.json at most; the longest real ones have some 50,000."""
+
+
+class Given(Struct, frozen=True):
+    """
+    The options of `plan` that stand in for a box.
+    """
+
+    model: str | None = None
+    weights_gib: float | None = None
+    draft_gib: float | None = None
+    gpu: str | None = None
+    gpu_mib: int | None = None
+    free_gib: float | None = None
+    sglang: str | None = None
+
+
+def given_model(given: Given) -> tuple[ModelShape, Weights]:
+    """
+    The shape and the weights of the model that `--model` names: a folder, or a config.json.
+
+    Raises:
+        ConfigError: there is no such file, or it describes no model.
+    """
+    path = Path(given.model or "").expanduser()
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        text = file.read_text("utf-8")[:LONGEST_CONFIG]
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        raise ConfigError(
+            f"`--model`: {file} cannot be read: {reason}",
+            hint="give a model's folder, or its config.json; `--on HOST` reads the one on the box",
+        ) from None
+    try:
+        shape = read_model(text)
+    except NotAModel as error:
+        raise ConfigError(
+            f"`--model`: {file} describes no model: {error}",
+            hint="give the config.json of the checkpoint, as it comes from the Hugging Face hub",
+        ) from None
+    return shape, _weights(given, path, shape)
+
+
+def _weights(given: Given, path: Path, shape: ModelShape) -> Weights:
+    found = Weights()
+    if path.is_dir():
+        told = contents(str(path))
+        facts = ModelFacts(
+            path=str(path),
+            is_local=True,
+            exists=True,
+            has_mtp=told["has_mtp"],
+            weight_bytes=told["weight_bytes"],
+            mtp_bytes=told["mtp_bytes"],
+        )
+        found = weights_of(facts, shape)
+    return Weights(
+        target=_bytes("--weights-gib", given.weights_gib) or found.target,
+        draft=_bytes("--draft-gib", given.draft_gib) or found.draft,
+    )
+
+
+def given_card(given: Given) -> Card:
+    """
+    The card that `--gpu` names or `--gpu-mib` describes.
+
+    Raises:
+        ConfigError: none is named, or one that is not in the table, or sizes that cannot be.
+    """
+    free = _bytes("--free-gib", given.free_gib)
+    if given.gpu_mib is not None:
+        if given.gpu_mib <= 0:
+            raise ConfigError("`--gpu-mib` has to be above 0", hint="`nvidia-smi` shows it as memory.total")
+        return _checked(Card(total_mib=given.gpu_mib, free=free, reserved_mib=500))
+    if not given.gpu:
+        raise ConfigError(
+            "a plan needs a box or a card", hint="name a box with `--on`, or a card with `--gpu rtx-pro-6000`"
+        )
+    known = find_card(given.gpu)
+    if known is None:
+        near = ", ".join(f"`{name}`" for name in near_cards(given.gpu))
+        raise ConfigError(
+            f"`--gpu`: there is no card `{given.gpu}` in the table",
+            hint=f"near ones are {near}; any other by `--gpu-mib N`",
+        )
+    return _checked(Card(known.total_mib, free, known.capability, reserved_mib=known.reserved_mib))
+
+
+def _checked(card: Card) -> Card:
+    if card.free is not None and card.free > card.total_mib << 20:
+        raise ConfigError(
+            f"`--free-gib` is more than the card has ({card.total_mib / 1024:.2f} GiB)",
+            hint="it is what SGLang prints as `avail mem` at `Load weight begin`",
+        )
+    return card
+
+
+def _bytes(option: str, gib: float | None) -> int | None:
+    if gib is None:
+        return None
+    if not 0 < gib < 1 << 20:
+        raise ConfigError(f"`{option}` has to be above 0", hint="it is counted in GiB, as SGLang prints it")
+    return int(gib * GIB)

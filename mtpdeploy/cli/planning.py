@@ -1,0 +1,86 @@
+"""
+What `plan` forecasts: a server of hosts.toml on a box, or flags of the command line on a card.
+"""
+
+from mtpdeploy.cli.choose import order_from, overrides_of
+from mtpdeploy.cli.offline import Given, given_card, given_model
+from mtpdeploy.cli.opening import open_tools
+from mtpdeploy.cli.options import Asked
+from mtpdeploy.cli.plain import Plain
+from mtpdeploy.cli.plan import NEWEST
+from mtpdeploy.core.memory import Forecast
+from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.deploy.ground import look
+from mtpdeploy.deploy.order import Options
+from mtpdeploy.deploy.planner import Predict, Unplanned, predictor
+from mtpdeploy.engines.sglang import SGLANG
+from mtpdeploy.errors import BoxUnfit
+from mtpdeploy.inventory.keys import SERVER_KEYS
+from mtpdeploy.inventory.load import load
+from mtpdeploy.inventory.overrides import Overrides, option_claims
+from mtpdeploy.inventory.resolve import choose_server, server_of
+from mtpdeploy.remote.facts import unfit
+
+
+def on_box(asked: Asked) -> tuple[ServerSpec, Predict]:
+    """
+    A server of hosts.toml, and forecasts on what its box shows now.
+
+    Raises:
+        BoxUnfit: the box lacks what a plan rests on.
+    """
+    order = order_from(asked, Options())
+    with open_tools(order.host, asked, Plain().show, lay_out=True) as tools:
+        facts = look(tools, order.server)
+    predict = predictor(SGLANG, facts)
+    if isinstance(predict, Unplanned):
+        problem = unfit(facts, order.host, order.server)
+        raise problem or BoxUnfit(
+            f"nothing can be planned on `{order.host.name}`: {predict.why}",
+            hint="`--model`, `--gpu` and `--sglang` plan without a box",
+        )
+    return order.server, predict
+
+
+def without_box(asked: Asked, given: Given) -> tuple[ServerSpec, Predict]:
+    """
+    The flags of a server of hosts.toml (where one is named) and of `--set`, on a card that is named.
+
+    Raises:
+        ConfigError: a model, a card or a flag that cannot be.
+    """
+    shape, weights = given_model(given)
+    card, version = given_card(given), given.sglang or NEWEST
+    server = _server(asked, given.model or "")
+
+    def predict(changed: ServerSpec) -> Forecast:
+        return SGLANG.forecast(changed, shape, version, card, weights, None)
+
+    SGLANG.command(server, "python3", version)
+    return server, predict
+
+
+def _server(asked: Asked, model: str) -> ServerSpec:
+    if asked.server is not None:
+        inventory = load(asked.config_file)
+        named = server_of(inventory, choose_server(inventory, asked.server, overrides_of(asked)))
+        return named.with_flags(model_path=model)
+    return _with(ServerSpec(name="the server", flags={"model_path": model}), asked.settings)
+
+
+def with_setting(server: ServerSpec, key: str, value: str) -> ServerSpec:
+    """
+    The server with one more `key=value`, as `--set` takes it.
+
+    Raises:
+        ConfigError: no such key, or a value that it does not take.
+    """
+    return _with(server, (f"{key}={value}",))
+
+
+def _with(server: ServerSpec, settings: tuple[str, ...]) -> ServerSpec:
+    claims = option_claims(Overrides(sets=settings))
+    values = {key: claim[0].value for key, claim in claims.items()}
+    flags = {k: v for k, v in values.items() if k not in SERVER_KEYS and not k.startswith("env.")}
+    env = {k.removeprefix("env."): str(v) for k, v in values.items() if k.startswith("env.")}
+    return server.with_flags(**flags).with_env(**env)

@@ -1,0 +1,92 @@
+"""
+`mtpdeploy plan --solve`: from wishes to a configuration, in words and as data.
+"""
+
+import click
+from msgspec import to_builtins
+
+from mtpdeploy.cli import budget, tables
+from mtpdeploy.cli.output import print_json
+from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.wish import Solution, Wish
+from mtpdeploy.deploy.planner import Predict
+from mtpdeploy.engines.sglang.sizing.solve import solve
+from mtpdeploy.errors import SERVER_NOT_UP, ConfigError
+
+WISHES = ("requests", "context", "tokens")
+"""What `--want` takes."""
+
+
+def show_solution(server: ServerSpec, predict: Predict, want: tuple[str, ...], *, as_json: bool) -> int:
+    """
+    Find the configuration that a wish needs and show it; return the exit status.
+
+    Raises:
+        ConfigError: a wish that is none.
+    """
+    wish = read_wish(want)
+    asked = predict(server)
+    if asked is None:
+        raise ConfigError("the box has none of the GPUs that are asked for", hint="`--gpu N` names others")
+    solution = solve(server, asked.version, predict, wish)
+    if as_json:
+        print_json(_document(wish, solution))
+    else:
+        _show(server, wish, solution)
+    return SERVER_NOT_UP if solution is None else 0
+
+
+def read_wish(want: tuple[str, ...]) -> Wish:
+    """
+    The wish that `--want` texts make up.
+
+    Raises:
+        ConfigError: a text that is no wish.
+    """
+    found: dict[str, int] = {}
+    for text in (part for given in want for part in given.split(",")):
+        name, _, value = text.partition("=")
+        if name.strip() not in WISHES or not value.strip().isdigit() or int(value) < 1:
+            raise ConfigError(
+                f"`--want {text}` is no wish",
+                hint="write `requests=16`, `context=32768` or `tokens=300000`; a whole number from 1",
+            )
+        found[name.strip()] = int(value)
+    return Wish(**found)
+
+
+def _show(server: ServerSpec, wish: Wish, solution: Solution | None) -> None:
+    if solution is None:
+        click.secho(f"nothing fits: no configuration gives {wish}", fg="red", bold=True)
+        return
+    click.echo(f"asked: {solution.asked.fit}: {solution.asked.reason}\n")
+    rows = [(one.change, one.costs or "nothing") for one in solution.concessions]
+    if rows:
+        click.echo(tables.table(("change", "costs"), rows) + "\n")
+    first, *rest = budget.verdict_lines(solution.forecast)
+    click.secho(
+        f"{wish}: {first}", fg="green" if str(solution.forecast.fit) == "fits" else "yellow", bold=True
+    )
+    click.echo("\n".join(rest))
+    changed = {k: v for k, v in solution.server.flags.items() if server.flags.get(k) != v}
+    click.echo(
+        "\nmtpdeploy up " + " ".join(f"--set {name}={_text(value)}" for name, value in changed.items())
+    )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _document(wish: Wish, solution: Solution | None) -> dict[str, object]:
+    if solution is None:
+        return {"wish": to_builtins(wish), "solution": None}
+    return {
+        "wish": to_builtins(wish),
+        "solution": {
+            "flags": solution.server.flags,
+            "concessions": to_builtins(solution.concessions),
+            "forecast": budget.document(solution.forecast),
+        },
+        "asked": budget.document(solution.asked),
+    }

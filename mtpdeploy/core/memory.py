@@ -1,0 +1,119 @@
+"""
+What a server will ask of one GPU, line by line, beside what the GPU has: the forecast of a start.
+"""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from mtpdeploy.core.diagnosis import Cause
+
+
+class Fit(StrEnum):
+    """
+    Whether a server will start. CLOSE: what is measured rather than derived decides, within its uncertainty.
+    """
+
+    FITS = "fits"
+    CLOSE = "close"
+    DOES_NOT_FIT = "does not fit"
+
+
+class Line(Struct, frozen=True):
+    """
+    One line of a budget, in bytes on one GPU.
+
+    `uncertainty` is 0 where the line follows from formulas, else how far a measured estimate may be off.
+    """
+
+    name: str
+    amount: int
+    uncertainty: int = 0
+    note: str = ""
+
+
+class Forecast(Struct, frozen=True):
+    """
+    One server on one card under one SGLang version.
+
+    `lines` add up to `total` and come in the order in which SGLang claims them; where the server does not
+    fit, a negative last line says what is lacking. `error` is the text SGLang would raise, None where it
+    would raise none, and `cause` what that text (or an estimate) means. `left` is what graphs and
+    activations find free after all pools, `needed` what they are estimated to take. `pool_margin` is how
+    much less memory there may be until the pools are refused (negative: how much is lacking), `graph_margin`
+    the same for graphs and activations, and for a draft that loads beside the pools. `host_needed` is what
+    the hierarchical cache pins in host memory. `figures` are further numbers by name, `verdict_figures` those
+    that rungs ask of a verdict; `notes` say what the forecast rests on.
+    """
+
+    version: str
+    fit: Fit
+    reason: str
+    total: int
+    free: int
+    lines: tuple[Line, ...]
+    mem_fraction_static: float
+    error: str | None = None
+    cause: Cause | None = None
+    max_mamba_cache_size: int = 0
+    slots_per_request: int = 1
+    max_running_requests: int = 0
+    kv_tokens: int = 0
+    left: int = 0
+    needed: int = 0
+    needed_uncertainty: int = 0
+    pool_margin: int = 0
+    graph_margin: int = 0
+    host_needed: int = 0
+    figures: dict[str, float] = {}
+    verdict_figures: dict[str, float] = {}
+    notes: tuple[str, ...] = ()
+
+    def amount(self, name: str) -> int:
+        """
+        The bytes of a line, 0 where there is none of that name.
+        """
+        return sum(line.amount for line in self.lines if line.name == name)
+
+
+class Card(Struct, frozen=True):
+    """
+    What a server runs on, one GPU of it.
+
+    `total_mib` is what nvidia-smi calls its memory, `reserved_mib` what CUDA never hands out of it. `free`
+    are the bytes free before the weights are loaded (`avail mem` at SGLang's `Load weight begin`), None
+    where they are to be estimated. `capability` is the compute capability. `host_free` and `host_limit` are
+    bytes of host memory: free, and what the control group allows.
+    """
+
+    total_mib: int
+    free: int | None = None
+    capability: str = ""
+    host_free: int | None = None
+    host_limit: int | None = None
+    reserved_mib: int = 0
+
+
+class Weights(Struct, frozen=True):
+    """
+    Bytes of weights of all GPUs together; None where they follow from the model's shape.
+    """
+
+    target: int | None = None
+    draft: int | None = None
+
+
+class Seen(Struct, frozen=True):
+    """
+    What a start on the same box, of the same model and version, showed; bytes on one GPU, None where it did
+    not get so far.
+
+    `free` before the weights, `weights` and `draft` as they loaded, `graphs` what all captures took together
+    and for how many tokens the largest decode batch was (`graph_tokens`).
+    """
+
+    free: int | None = None
+    weights: int | None = None
+    draft: int | None = None
+    graphs: int | None = None
+    graph_tokens: int = 0

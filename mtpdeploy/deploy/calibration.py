@@ -1,0 +1,126 @@
+"""
+What starts on a box really took, kept for the next forecast there: by card, model and SGLang version.
+"""
+
+import contextlib
+import hashlib
+from pathlib import Path
+
+from msgspec import DecodeError, Struct, ValidationError, json, structs
+
+from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.machine import Facts
+from mtpdeploy.core.memory import Forecast, Seen
+from mtpdeploy.core.outcome import Outcome
+from mtpdeploy.core.server import FlagValue, ServerSpec
+from mtpdeploy.core.units import GIB
+
+FIGURES = {
+    "free_before_weights_gib": "free",
+    "weights_gib": "weights",
+    "draft_weights_gib": "draft",
+    "graphs_gib": "graphs",
+}
+"""What SGLang prints of each, by the names that the reading of a log gives them."""
+
+SHARE_BELIEVED = (0.0, 1.0)
+"""A figure below nothing or above the card is a fault of the log: unified memory prints such (GB10)."""
+
+
+class Calibration(Struct, frozen=True):
+    """
+    What was seen last, and the flags of the server that last was ready there.
+    """
+
+    seen: Seen = Seen()
+    ready_flags: dict[str, FlagValue] = {}
+    ready_rungs: tuple[str, ...] = ()
+    at: float = 0.0
+
+
+class Memory:
+    """
+    The calibration of one box, model and version, in a file below the state directory.
+    """
+
+    def __init__(self, state: Path, facts: Facts) -> None:
+        model = facts.model
+        parts = [gpu.uuid for gpu in facts.gpus] + [str(facts.sglang_version)]
+        parts.append((model.config or model.path) if model else "")
+        name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
+        self._file = state / "calibrations" / f"{name}.json"
+        self._total = min((gpu.total_bytes for gpu in facts.gpus), default=0)
+
+    def read(self) -> Calibration:
+        """
+        What is known; nothing where there is no file that can be read.
+        """
+        with contextlib.suppress(OSError, DecodeError, ValidationError):
+            return json.decode(self._file.read_bytes(), type=Calibration)
+        return Calibration()
+
+    def keep(self, outcome: Outcome, rungs: tuple[str, ...], at: float) -> None:
+        """
+        Take over what an attempt showed; what it did not reach stays as it was.
+        """
+        known = self.read()
+        found = seen_in(outcome.figures, outcome.server, self._total)
+        merged = {name: value for name in FIGURES.values() if (value := getattr(found, name)) is not None}
+        if found.graphs is not None and outcome.end is End.READY:
+            merged["graph_tokens"] = found.graph_tokens
+        else:
+            # Captures that were cut short say too little.
+            merged.pop("graphs", None)
+        ready = outcome.end is End.READY
+        kept = Calibration(
+            seen=structs.replace(known.seen, **merged),
+            ready_flags=dict(outcome.server.flags) if ready else known.ready_flags,
+            ready_rungs=rungs if ready else known.ready_rungs,
+            at=at,
+        )
+        with contextlib.suppress(OSError):
+            self._file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+            self._file.write_bytes(json.format(json.encode(kept)))
+
+
+def seen_in(figures: dict[str, float], server: ServerSpec, total: int) -> Seen:
+    """
+    What a log's figures say, as far as they can be believed.
+    """
+    found = {
+        ours: int(figures[name] * GIB)
+        for name, ours in FIGURES.items()
+        if name in figures and 0 < figures[name] * GIB <= total
+    }
+    drafts = server.mtp.num_draft_tokens or 4 if server.mtp else 1
+    batch = min(figures.get("max_running_requests", 1), server.number("cuda_graph_max_bs_decode") or 256)
+    return Seen(**found, graph_tokens=int(batch * drafts) if "graphs" in found else 0)
+
+
+COMPARED = {
+    "weights_gib": "weights_gib",
+    "draft_weights_gib": "draft_gib",
+    "conv_state_gib": "conv_state_gib",
+    "ssm_state_gib": "ssm_state_gib",
+    "intermediate_ssm_gib": "intermediate_ssm_gib",
+    "intermediate_conv_gib": "intermediate_conv_gib",
+    "k_gib": "kv_k_gib",
+    "v_gib": "kv_v_gib",
+    "graphs_gib": "graphs_gib",
+}
+"""Figures of a log, and those of a forecast that foretell them; all in GiB."""
+
+
+def compare(forecast: Forecast, outcome: Outcome) -> tuple[tuple[str, float, float], ...]:
+    """
+    What was forecast beside what the log printed: name, forecast, seen.
+    """
+    told = {**forecast.figures, "kv_tokens": float(forecast.kv_tokens)}
+    told["max_mamba_cache_size"] = float(forecast.max_mamba_cache_size)
+    told["max_running_requests"] = float(forecast.max_running_requests)
+    names = {**COMPARED, **{n: n for n in ("kv_tokens", "max_mamba_cache_size", "max_running_requests")}}
+    return tuple(
+        (name, told[ours], outcome.figures[name])
+        for name, ours in names.items()
+        if name in outcome.figures and told.get(ours)
+    )

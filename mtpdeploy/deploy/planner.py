@@ -1,0 +1,142 @@
+"""
+Forecasts on the facts of a box: what a server will make of it, before anything is launched.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from mtpdeploy.core.diagnosis import Cause, Milestone, Stage, Verdict
+from mtpdeploy.core.foresight import Foreseen
+from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.machine import Facts, ModelFacts
+from mtpdeploy.core.memory import Card, Fit, Forecast, Seen, Weights
+from mtpdeploy.core.model import ModelShape, NotAModel, read_model
+from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.stale import judge, wanted_gpus
+from mtpdeploy.core.units import MIB
+from mtpdeploy.deploy.calibration import seen_in
+from mtpdeploy.deploy.order import Order, Tools
+from mtpdeploy.engines.base import Engine
+from mtpdeploy.engines.sglang.sizing.reserve import CONTEXT_BYTES
+from mtpdeploy.errors import BoxUnfit
+
+TELLING = (Stage.WEIGHTS_LOADED, Stage.DRAFT_LOADED)
+"""Stages whose figures decide the pools: what comes later is sized from them."""
+
+Predict = Callable[[ServerSpec], Forecast | None]
+"""Says what a server will make of the box, or None where it cannot be said."""
+
+
+class Unplanned(Struct, frozen=True):
+    """
+    Why nothing can be said of a box: no GPU figures, no config.json.
+    """
+
+    why: str
+
+
+def predictor(engine: Engine, facts: Facts, seen: Seen | None = None) -> Predict | Unplanned:
+    """
+    A function that forecasts servers of the surveyed model on the surveyed box.
+
+    What is ours and in the way counts as gone: it will be ended before the launch.
+    """
+    model = facts.model
+    if model is None or not model.config:
+        return Unplanned("the model's config.json is not on the box")
+    if not facts.gpus or facts.sglang_version is None:
+        return Unplanned("the box shows no GPU" if not facts.gpus else "SGLang's version is not known")
+    try:
+        shape = read_model(model.config)
+    except NotAModel as error:
+        return Unplanned(f"config.json describes no model: {error}")
+    weights, version = weights_of(model, shape), facts.sglang_version
+
+    def predict(server: ServerSpec) -> Forecast | None:
+        card = card_of(facts, server)
+        return None if card is None else engine.forecast(server, shape, version, card, weights, seen)
+
+    return predict
+
+
+class Foreteller:
+    """
+    Judges a running attempt by the figures that it has printed so far.
+    """
+
+    def __init__(self, record: AttemptRecord, tools: Tools, facts: Facts) -> None:
+        self._record = record
+        self._tools = tools
+        self._facts = facts
+        self._total = min((gpu.total_bytes for gpu in facts.gpus), default=0)
+
+    def __call__(self, figures: dict[str, float], milestone: Milestone) -> Verdict | None:
+        """
+        The verdict on an attempt that must fail by what SGLang itself works out later, None on any other.
+        """
+        if milestone.stage not in TELLING:
+            return None
+        seen = seen_in(figures, self._record.server, self._total)
+        predict = predictor(self._tools.engine, self._facts, seen)
+        forecast = None if isinstance(predict, Unplanned) else predict(self._record.server)
+        if forecast is None or forecast.error is None or forecast.fit is not Fit.DOES_NOT_FIT:
+            return None
+        if seen.weights is None or (self._record.server.mtp is not None and seen.draft is None):
+            # What is not loaded yet is a guess, and a guess ends nothing that lives.
+            return None
+        cause = forecast.cause or Cause.UNKNOWN
+        known = self._tools.engine.knowledge[cause]
+        return Verdict(
+            cause=cause,
+            next=known.next,
+            proof=milestone.text,
+            line=milestone.line,
+            because=f"foretold by its own figures: {forecast.reason}",
+            remedy=known.remedy,
+            figures=forecast.verdict_figures,
+        )
+
+
+def nothing_fits(order: Order, foreseen: Foreseen) -> BoxUnfit:
+    """
+    The error where every configuration on the ladder is predicted to fail.
+    """
+    ends = foreseen.passed[:1] + foreseen.passed[-1:]
+    passed = [f"{', '.join(one.changed) or 'as asked'}: {one.reason}" for one in ends]
+    listed = "; ".join(dict.fromkeys(passed))
+    return BoxUnfit(
+        f"nothing on the ladder `{order.ladder.name}` is predicted to fit on `{order.host.name}`: {listed}",
+        hint="`mtpdeploy plan --solve` looks for a configuration that does; without `--plan` the ladder is"
+        " climbed all the same",
+    )
+
+
+def card_of(facts: Facts, server: ServerSpec) -> Card | None:
+    """
+    The smallest of the cards that a server may use; None where there is none.
+    """
+    gpus = wanted_gpus(facts, server)
+    if not gpus:
+        return None
+    coming_back = judge(facts, server, keep_others=False).memory
+    free = min(max(gpu.free_bytes, coming_back.get(gpu.uuid, 0)) for gpu in gpus)
+    return Card(
+        total_mib=min(gpu.total_bytes for gpu in gpus) // MIB,
+        free=max(0, free - CONTEXT_BYTES),
+        capability=gpus[0].compute_capability,
+        host_free=facts.ram_free_bytes,
+        host_limit=facts.ram_limit_bytes,
+    )
+
+
+def weights_of(model: ModelFacts, shape: ModelShape) -> Weights:
+    """
+    What a checkpoint loads for the target and for its own draft, which has two vocabulary tables at first.
+    """
+    table = 2 * shape.parameters.table * 2
+    drafted = model.mtp_bytes
+    if drafted is None:
+        drafted = shape.parameters.draft * 2 if model.has_mtp is not False else 0
+    target = None if model.weight_bytes is None else max(0, model.weight_bytes - drafted)
+    return Weights(target=target, draft=drafted + table if shape.mtp_layers else None)

@@ -1,0 +1,276 @@
+"""
+The forecast of one start: the pools, what stands beside them, and whether it all fits.
+"""
+
+from msgspec import Struct, structs
+
+from mtpdeploy.core.diagnosis import Cause
+from mtpdeploy.core.memory import Card, Fit, Forecast, Line, Seen, Weights
+from mtpdeploy.core.model import ModelShape
+from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.units import GIB, MIB
+from mtpdeploy.engines.sglang.flag_table import column_for, parse_version
+from mtpdeploy.engines.sglang.sizing.asked import WITHOUT_DRAFT_MODEL, Asked, read_asked
+from mtpdeploy.engines.sglang.sizing.explain import reason
+from mtpdeploy.engines.sglang.sizing.hicache import HOST_RESERVE, host_bytes, refused_host_pools
+from mtpdeploy.engines.sglang.sizing.pools import UNNAMED_BYTES, Loads, Pools, Refusal, size_pools
+from mtpdeploy.engines.sglang.sizing.refusals import refused_arguments
+from mtpdeploy.engines.sglang.sizing.reserve import (
+    CONTEXT_BYTES,
+    CONTEXT_UNCERTAINTY,
+    graph_bytes,
+    needed_bytes,
+    target_graph_bytes,
+)
+from mtpdeploy.engines.sglang.sizing.state import conv_bytes, slots_per_request, ssm_bytes
+
+STEPS = 22
+"""Halvings when a margin is looked for: of 100 GiB down to 25 KiB."""
+
+WEIGHTS_UNCERTAINTY = 0.05
+"""Share by which weights worked out from a shape may be off: 0.2 to 0.9 % of three bf16 models in logs, more
+where layers are quantized in part."""
+
+
+def forecast(
+    server: ServerSpec,
+    model: ModelShape,
+    version: str,
+    card: Card,
+    weights: Weights,
+    seen: Seen | None = None,
+) -> Forecast:
+    """
+    Say what SGLang of this version will make of a server on a card, without starting it.
+    """
+    asked = read_asked(server, model, version, card.total_mib)
+    loads = _loads(asked, card, weights, seen)
+    pools = size_pools(asked, loads)
+    refusal = refused_arguments(asked, server, card.capability) or pools.refusal
+    refusal = refusal or refused_host_pools(asked, server, pools, free=card.host_free, limit=card.host_limit)
+    needed, uncertainty = needed_bytes(asked, pools.requests, seen)
+    left = 0
+    if pools.refusal is None:
+        left = loads.free - loads.weights - loads.draft_kept - UNNAMED_BYTES - pools.total
+    margin = _pool_margin(asked, loads, refused=pools.refusal is not None)
+    unsure = _input_uncertainty(card, weights, loads, seen)
+    judged = _Judged(asked, loads, pools, refusal, left, needed, uncertainty + unsure, margin, unsure)
+    fit, cause = _fit(judged)
+    result = Forecast(
+        version=version,
+        fit=fit,
+        reason="",
+        total=card.total_mib * MIB,
+        free=loads.free,
+        lines=_lines(judged, card),
+        mem_fraction_static=asked.mem_fraction_static,
+        error=None if refusal is None else refusal.text,
+        cause=cause,
+        max_mamba_cache_size=pools.slots,
+        slots_per_request=slots_per_request(asked),
+        max_running_requests=pools.requests,
+        kv_tokens=pools.tokens,
+        left=left,
+        needed=needed,
+        needed_uncertainty=judged.uncertainty,
+        pool_margin=margin,
+        graph_margin=0 if pools.refusal is not None else min(left - needed, _beside_the_draft(judged)),
+        host_needed=host_bytes(asked, server, pools),
+        figures=_figures(judged),
+        verdict_figures=_verdict_figures(judged, card),
+        notes=_notes(asked, card, weights),
+    )
+    return structs.replace(result, reason=reason(asked, loads, pools, result))
+
+
+class _Judged(Struct, frozen=True):
+    asked: Asked
+    loads: Loads
+    pools: Pools
+    refusal: Refusal | None
+    left: int
+    needed: int
+    uncertainty: int
+    pool_margin: int
+    unsure: int
+
+
+def _loads(asked: Asked, card: Card, weights: Weights, seen: Seen | None) -> Loads:
+    ranks = asked.tp * asked.pp
+    known = seen or Seen()
+    free = known.free or card.free
+    if free is None:
+        free = max(0, (card.total_mib - card.reserved_mib) * MIB - CONTEXT_BYTES)
+    parameters, model = asked.model.parameters, asked.model
+    target = known.weights or (weights.target if weights.target is not None else model_bytes(model))
+    target = target if known.weights else target // ranks
+    if not asked.draft_tokens or asked.algorithm in WITHOUT_DRAFT_MODEL:
+        return Loads(free=free, weights=target)
+    table = parameters.table * 2 // asked.tp
+    draft = known.draft
+    if draft is None:
+        draft = weights.draft if weights.draft is not None else draft_bytes(model)
+        draft //= asked.tp
+    shares = model.mtp_layers > 0 and draft > 2 * table
+    return Loads(free=free, weights=target, draft=draft, draft_kept=draft - 2 * table if shares else draft)
+
+
+def model_bytes(model: ModelShape) -> int:
+    """
+    The target's weights, worked out from its shape: tables and vision in two bytes, layers as quantized.
+    """
+    parameters = model.parameters
+    tables = parameters.table * (1 if model.tied else 2)
+    return (tables + parameters.vision) * 2 + parameters.layers * model.weight_bits // 8
+
+
+def draft_bytes(model: ModelShape) -> int:
+    """
+    What the draft of multi-token prediction takes as it loads: its layers and two tables, all in two bytes.
+    """
+    return (model.parameters.draft + 2 * model.parameters.table) * 2
+
+
+def _fit(judged: _Judged) -> tuple[Fit, Cause | None]:
+    """
+    Whether it fits, and the cause of the failure that is expected.
+    """
+    if judged.refusal is not None:
+        of_pools = judged.refusal is judged.pools.refusal
+        near = of_pools and -judged.pool_margin < judged.unsure
+        return Fit.CLOSE if near else Fit.DOES_NOT_FIT, judged.refusal.cause
+    beside = _beside_the_draft(judged)
+    for room, cause in ((beside, Cause.OOM_DRAFT_WEIGHTS), (judged.left - judged.needed, Cause.OOM_GRAPHS)):
+        if room < -judged.uncertainty:
+            return Fit.DOES_NOT_FIT, cause
+        if room < judged.uncertainty:
+            return Fit.CLOSE, cause
+    if judged.pool_margin < judged.unsure:
+        return Fit.CLOSE, Cause.OOM_KV_POOL
+    return Fit.FITS, None
+
+
+def _beside_the_draft(judged: _Judged) -> int:
+    """
+    What is left while the draft loads: to 0.5.13 it comes after the target's pools and graphs.
+    """
+    asked, loads = judged.asked, judged.loads
+    if asked.release >= (0, 5, 14) or not loads.draft:
+        return judged.loads.free
+    graphs = target_graph_bytes(asked, judged.pools.requests)
+    return judged.left + loads.draft_kept - graphs - loads.draft
+
+
+def _input_uncertainty(card: Card, weights: Weights, loads: Loads, seen: Seen | None) -> int:
+    """
+    How far what the pools are worked out from may be off.
+    """
+    known = seen or Seen()
+    unsure = UNNAMED_BYTES
+    if card.free is None and known.free is None:
+        unsure += CONTEXT_UNCERTAINTY
+    if weights.target is None and known.weights is None:
+        unsure += int(WEIGHTS_UNCERTAINTY * loads.weights)
+    return unsure
+
+
+def _pool_margin(asked: Asked, loads: Loads, *, refused: bool) -> int:
+    """
+    How much less free memory there may be until the pools are refused; negative: how much is lacking.
+    """
+    low, high = 0.0, float(max(loads.free, GIB)) * (32 if refused else 1)
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        free = loads.free + int(middle if refused else -middle)
+        fits = size_pools(asked, structs.replace(loads, free=max(0, free))).refusal is None
+        if fits == refused:
+            high = middle
+        else:
+            low = middle
+    return -int(high) if refused else int(low)
+
+
+def _lines(judged: _Judged, card: Card) -> tuple[Line, ...]:
+    """
+    The whole card, in the order in which SGLang claims it.
+    """
+    loads, pools, total = judged.loads, judged.pools, card.total_mib * MIB
+    claimed = [Line("driver, context and others", total - loads.free), Line("weights", loads.weights)]
+    if pools.refusal is not None:
+        counted = loads.draft if judged.asked.release >= (0, 5, 14) else loads.draft_kept
+        claimed += [
+            Line("draft weights", counted),
+            Line("outside the pools", int(loads.free * (1 - judged.asked.mem_fraction_static))),
+            Line("draft states", max(0, pools.charged_drafts)),
+        ]
+    else:
+        claimed += [
+            Line("draft weights", loads.draft_kept),
+            Line("recurrent state", pools.conv + pools.ssm),
+            Line("draft states", pools.intermediate_ssm + pools.intermediate_conv + pools.ring),
+            Line("keys and values", pools.keys + pools.values),
+            Line("keys and values of the draft", pools.draft_kv),
+            Line("request table", pools.table),
+            Line("graphs and activations", judged.needed, judged.uncertainty, "estimated"),
+        ]
+    claimed.append(Line("other", UNNAMED_BYTES))
+    rest = total - sum(line.amount for line in claimed)
+    return (*(line for line in claimed if line.amount), Line("free" if rest >= 0 else "lacking", rest))
+
+
+def _figures(judged: _Judged) -> dict[str, float]:
+    pools = judged.pools
+    refused = pools.refusal is not None
+    slot = conv_bytes(judged.asked) + ssm_bytes(judged.asked)
+    amounts = {
+        "state_slot_gib": slot,
+        "weights_gib": judged.loads.weights,
+        "draft_gib": judged.loads.draft,
+        "draft_kept_gib": judged.loads.draft_kept,
+        "rest_gib": pools.rest,
+        "charged_draft_states_gib": pools.charged_drafts,
+    }
+    if not refused:
+        amounts |= {
+            "conv_state_gib": pools.conv,
+            "ssm_state_gib": pools.ssm,
+            "intermediate_ssm_gib": pools.intermediate_ssm,
+            "intermediate_conv_gib": pools.intermediate_conv,
+            "replay_ring_gib": pools.ring,
+            "kv_k_gib": pools.keys,
+            "kv_v_gib": pools.values,
+            "draft_kv_gib": pools.draft_kv,
+            "request_table_gib": pools.table,
+            "graphs_gib": int(graph_bytes(judged.asked, pools.requests)),
+        }
+    return {name: amount / GIB for name, amount in amounts.items()}
+
+
+def _verdict_figures(judged: _Judged, card: Card) -> dict[str, float]:
+    """
+    What SGLang's own text would tell, under the names that readings give it (`matching.py`).
+    """
+    found = {
+        "mem_fraction_static": judged.asked.mem_fraction_static,
+        "derived_context_length": float(judged.asked.model.context_length),
+    }
+    if judged.pools.requests:
+        found["effective_running_requests"] = float(judged.pools.requests)
+    if judged.refusal is not None and judged.refusal.floor is not None:
+        found["floor"] = judged.refusal.floor
+    if card.host_free is not None:
+        found["free_gb"] = max(0, card.host_free - HOST_RESERVE) / 1e9
+    return found
+
+
+def _notes(asked: Asked, card: Card, weights: Weights) -> tuple[str, ...]:
+    column, exact = column_for(parse_version(asked.version))
+    found = [] if exact else [f"SGLang {asked.version} is not known here; planned as {column}"]
+    if card.free is None:
+        found.append("memory free before the weights is estimated: the card's less a CUDA context")
+    if weights.target is None:
+        found.append("the weights' size is worked out from config.json, within some 5 %")
+    if asked.draft_tokens and asked.draft_path and not asked.model.mtp_layers:
+        found.append("the draft model's own keys and values are not planned: its config.json is not here")
+    found += [f"not planned: {what}" for what in asked.model.unread]
+    return tuple(found)

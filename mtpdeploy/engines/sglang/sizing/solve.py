@@ -1,0 +1,266 @@
+"""
+The best configuration for a wish: the one that gives up least and is predicted to fit.
+
+What costs nothing is solved for (`mem_fraction_static`, `max_running_requests`, `max_mamba_cache_size`); what
+costs something is tried in all combinations, cheapest first.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+from msgspec import Struct
+
+from mtpdeploy.core.memory import Fit, Forecast
+from mtpdeploy.core.server import ServerSpec, changes
+from mtpdeploy.core.wish import Concession, Solution, Wish
+from mtpdeploy.engines.sglang.concessions import STRATEGY, release
+
+FRACTIONS = tuple(round(0.30 + 0.005 * step, 3) for step in range(136))
+"""Values of mem_fraction_static that are tried, 0.30 to 0.975: steps of half a GiB on a 96 GB card."""
+
+MOST_REQUESTS = 512
+"""More requests than any card here can keep states of; where nobody says how many are wanted."""
+
+SPARE_SLOTS = 1
+"""Slots beyond those of the running requests: with none a prefix cannot be copied (catalogue, number 15)."""
+
+Predict = Callable[[ServerSpec], Forecast | None]
+
+
+class _Lever(Struct, frozen=True):
+    """
+    Flags that are changed together, what that costs in words, and how dear it is against the others.
+    """
+
+    flags: dict[str, Any]
+    costs: str = ""
+    weight: int = 0
+
+
+class _Found(Struct, frozen=True):
+    server: ServerSpec
+    forecast: Forecast
+    levers: tuple[_Lever, ...]
+    requests: int
+
+    @property
+    def weight(self) -> int:
+        return _weight(self.levers)
+
+
+AS_ASKED = _Lever({})
+
+KINDS = {"state": 5, "kv": 5}
+"""How dear what touches the quality of answers is, against speed (1 a step) and caching (3 and 4)."""
+
+
+def solve(server: ServerSpec, version: str, predict: Predict, wish: Wish) -> Solution | None:
+    """
+    The configuration that gives up least among those that fulfil a wish, or None where none does.
+
+    One that fits goes before one that is close; where no number of requests is wanted, one that runs more
+    of them before a cheaper one only if it is not dearer.
+    """
+    asked = predict(server)
+    if asked is None:
+        return None
+    best: _Found | None = None
+    for levers in sorted(_combinations(server, version), key=_weight):
+        if best is not None and best.forecast.fit is Fit.FITS and _weight(levers) > best.weight:
+            break
+        found = _try(server, predict, wish, levers)
+        if found is not None and (best is None or _rank(found, wish) < _rank(best, wish)):
+            best = found
+    if best is None:
+        return None
+    return Solution(best.server, best.forecast, _concessions(server, best), asked)
+
+
+def _weight(levers: tuple[_Lever, ...]) -> int:
+    return sum(lever.weight for lever in levers)
+
+
+def _rank(found: _Found, wish: Wish) -> tuple[int, int, int, int]:
+    close = 0 if found.forecast.fit is Fit.FITS else 1
+    requests = -found.requests if wish.requests is None else 0
+    return close, found.weight, requests, -found.forecast.kv_tokens
+
+
+def _combinations(server: ServerSpec, version: str) -> Iterator[tuple[_Lever, ...]]:
+    era = release(version)
+    kinds = (_strategies(server, era), _states(server), _caches(server), _drafts(server), _graphs(server))
+    yield from product(*kinds)
+
+
+def _strategies(server: ServerSpec, era: tuple[int, ...]) -> tuple[_Lever, ...]:
+    if era < (0, 5, 7):
+        return (AS_ASKED, _Lever({"disable_radix_cache": True}, "the prefix cache", 4))
+    speculative = server.mtp is not None
+    found = [AS_ASKED, _Lever({STRATEGY: "extra_buffer"}, "", 0)]
+    if era >= (0, 5, 17) or (era >= (0, 5, 13) and not speculative):
+        found.append(_Lever({STRATEGY: "extra_buffer_lazy"}, "some hits of the prefix cache", 1))
+    if era >= (0, 5, 14):
+        changed = {STRATEGY: "no_buffer", "disable_overlap_schedule": True}
+        found.append(_Lever(changed, "the overlap scheduler, and with it throughput", 3))
+    if not server.flags.get("enable_hierarchical_cache"):
+        changed = {STRATEGY: "no_buffer", "disable_radix_cache": True}
+        found.append(_Lever(changed, "the prefix cache", 4))
+    return tuple(found)
+
+
+def _states(server: ServerSpec) -> tuple[_Lever, ...]:
+    if server.flags.get("mamba_ssm_dtype") in ("bfloat16", "float16"):
+        return (AS_ASKED,)
+    costs = "some precision of the recurrent state"
+    return (AS_ASKED, _Lever({"mamba_ssm_dtype": "bfloat16"}, costs, KINDS["state"]))
+
+
+def _caches(server: ServerSpec) -> tuple[_Lever, ...]:
+    if str(server.flags.get("kv_cache_dtype") or "auto").startswith("fp"):
+        return (AS_ASKED,)
+    costs = "some precision of keys and values"
+    return (AS_ASKED, _Lever({"kv_cache_dtype": "fp8_e4m3"}, costs, KINDS["kv"]))
+
+
+def _drafts(server: ServerSpec) -> tuple[_Lever, ...]:
+    mtp = server.mtp
+    if mtp is None or mtp.algorithm.upper() not in ("EAGLE", "EAGLE3", "NEXTN") or (mtp.eagle_topk or 1) > 1:
+        return (AS_ASKED,)
+    asked = mtp.num_steps or 3
+    fewer = [
+        _Lever(
+            {
+                "speculative_num_steps": steps,
+                "speculative_eagle_topk": 1,
+                "speculative_num_draft_tokens": steps + 1,
+            },
+            f"drafts of more than {steps} {'token' if steps == 1 else 'tokens'}",
+            2 * (asked - steps),
+        )
+        for steps in range(asked - 1, 0, -1)
+    ]
+    return (AS_ASKED, *fewer)
+
+
+def _graphs(server: ServerSpec) -> tuple[_Lever, ...]:
+    if server.flags.get("disable_cuda_graph"):
+        return (AS_ASKED,)
+    return (AS_ASKED, _Lever({"cuda_graph_max_bs_decode": 8}, "speed of batches above 8", 2))
+
+
+def _try(server: ServerSpec, predict: Predict, wish: Wish, levers: tuple[_Lever, ...]) -> _Found | None:
+    """
+    The most requests that these levers allow, or those wanted: surely, else closely.
+    """
+    flags = {name: value for lever in levers for name, value in lever.flags.items()}
+    changed = server.with_flags(**flags)
+    sizes = [wish.requests] if wish.requests else _falling(MOST_REQUESTS)
+    for fitting in (_surely, _closely):
+        at = bisect_left(sizes, True, key=lambda size: fitting(changed, predict, wish, size) is not None)
+        found = fitting(changed, predict, wish, sizes[at]) if at < len(sizes) else None
+        if found is not None:
+            return _Found(*found, levers, sizes[at])
+    return None
+
+
+def _falling(most: int) -> list[int]:
+    """
+    Numbers of requests from the most down to one; those above 32 in steps of an eighth.
+    """
+    sizes, size = [], most
+    while size >= 1:
+        sizes.append(size)
+        size -= max(1, size // 8)
+    return sizes
+
+
+def _surely(
+    server: ServerSpec, predict: Predict, wish: Wish, requests: int
+) -> tuple[ServerSpec, Forecast] | None:
+    """
+    The server for so many requests at the largest fraction that leaves room for graphs in any case.
+    """
+    fraction = _last(lambda f: _leaves_room(_sized(server, predict, requests, f)))
+    tried = None if fraction is None else _sized(server, predict, requests, fraction)
+    return tried if _enough(tried, wish, requests) else None
+
+
+def _closely(
+    server: ServerSpec, predict: Predict, wish: Wish, requests: int
+) -> tuple[ServerSpec, Forecast] | None:
+    """
+    The server for so many requests at the smallest fraction whose pools suffice, unless graphs cannot fit.
+    """
+    fraction = _first(lambda f: _enough(_sized(server, predict, requests, f), wish, requests))
+    tried = None if fraction is None else _sized(server, predict, requests, fraction)
+    return tried if tried is not None and tried[1].fit is not Fit.DOES_NOT_FIT else None
+
+
+def _last(holds: Callable[[float], bool]) -> float | None:
+    """
+    The last fraction for which something holds that holds up to a point.
+    """
+    low, high = 0, len(FRACTIONS)
+    while low < high:
+        middle = (low + high) // 2
+        if holds(FRACTIONS[middle]):
+            low = middle + 1
+        else:
+            high = middle
+    return FRACTIONS[low - 1] if low else None
+
+
+def _first(holds: Callable[[float], bool]) -> float | None:
+    """
+    The first fraction for which something holds that holds from a point on.
+    """
+    last = _last(lambda fraction: not holds(fraction))
+    at = 0 if last is None else FRACTIONS.index(last) + 1
+    return FRACTIONS[at] if at < len(FRACTIONS) else None
+
+
+def _leaves_room(tried: tuple[ServerSpec, Forecast] | None) -> bool:
+    """
+    Whether graphs and activations surely fit; pools that are refused leave all the room there is.
+    """
+    if tried is None:
+        return False
+    forecast = tried[1]
+    return forecast.error is not None or forecast.graph_margin >= forecast.needed_uncertainty
+
+
+def _enough(tried: tuple[ServerSpec, Forecast] | None, wish: Wish, requests: int) -> bool:
+    return tried is not None and _suffices(tried[1], wish, requests)
+
+
+def _sized(
+    server: ServerSpec, predict: Predict, requests: int, fraction: float
+) -> tuple[ServerSpec, Forecast] | None:
+    """
+    The server with a number of requests and just the state slots that they need.
+    """
+    changed = server.with_flags(mem_fraction_static=fraction, max_running_requests=requests)
+    forecast = predict(changed)
+    if forecast is None:
+        return None
+    if not forecast.figures.get("state_slot_gib") or changed.flags.get("disable_radix_cache"):
+        return changed, forecast
+    slots = requests * forecast.slots_per_request + SPARE_SLOTS
+    changed = changed.with_flags(max_mamba_cache_size=slots)
+    again = predict(changed)
+    return None if again is None else (changed, again)
+
+
+def _suffices(forecast: Forecast, wish: Wish, requests: int) -> bool:
+    if forecast.error is not None:
+        return False
+    return forecast.max_running_requests >= requests and forecast.kv_tokens >= wish.needed_tokens(requests)
+
+
+def _concessions(server: ServerSpec, found: _Found) -> tuple[Concession, ...]:
+    costs = {name: lever.costs for lever in found.levers for name in lever.flags}
+    return tuple(
+        Concession(str(change), costs.get(change.field, "")) for change in changes(server, found.server)
+    )
