@@ -53,6 +53,9 @@ def sentence(event: events.AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - a
             return _following(event)
         case events.Reached(milestone=milestone, seconds=seconds):
             return f"{_clock(seconds)}  {milestone.stage}{_figures(milestone.figures)}"
+        case events.Quiet(stage=stage, seconds=seconds, patience=patience):
+            end = f"counts as stalled at {duration(patience)}"
+            return f"nothing has moved for {duration(seconds)} at “{stage}”; {end}"
         case events.LineLost():
             return "the line to the box broke; the server goes on there, trying to come back"
         case events.LineBack(seconds=seconds):

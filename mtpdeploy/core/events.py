@@ -13,7 +13,14 @@ from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome, Report
 
 
-class Event(Struct, frozen=True, tag_field="event", tag=str.lower):
+def _tag(name: str) -> str:
+    """
+    `AttemptEnded` as `attempt_ended`.
+    """
+    return "".join(f"_{c.lower()}" if c.isupper() and at else c.lower() for at, c in enumerate(name))
+
+
+class Event(Struct, frozen=True, tag_field="event", tag=_tag):
     """
     One thing that happened. `at` is our own clock, seconds since 1970.
     """
@@ -160,6 +167,17 @@ class Progress(Event, frozen=True):
     text: str
 
 
+class Quiet(Event, frozen=True):
+    """
+    Nothing has moved for some time: no log, no CPU, no compiler. At `patience` seconds it counts as stalled.
+    """
+
+    attempt: int
+    stage: str
+    seconds: float
+    patience: float
+
+
 class LineLost(Event, frozen=True):
     """
     The line to the box broke; the attempt goes on without us.
@@ -252,6 +270,7 @@ AnyEvent = (
     | LogLines
     | Reached
     | Progress
+    | Quiet
     | LineLost
     | LineBack
     | Doomed

@@ -32,6 +32,9 @@ from mtpdeploy.remote.poll import polled_on
 from mtpdeploy.remote.retry import again
 from mtpdeploy.remote.run import Run, stop, write_outcome
 
+DEMO_HASTE = 30.0
+"""How many times as fast the demo box lives (`speed`, where nobody says otherwise)."""
+
 
 class Place(Struct, frozen=True):
     """
@@ -97,6 +100,7 @@ class Attempt:
         self._tools = tools
         self._journal = journal
         self._place = place_of(facts)
+        self._simulated = facts.simulated
         self._lease = lease
         self._launched = False
         self._polling = False
@@ -141,7 +145,15 @@ class Attempt:
         `known` is its outcome where it was ready before and is proved once more: its time stays.
         """
         tools = self._tools
-        watch = Watch(self._record, tools.engine, tools.emit, tools.clock, self._healthy, self.foretell)
+        watch = Watch(
+            self._record,
+            tools.engine,
+            tools.emit,
+            tools.clock,
+            self._healthy,
+            self.foretell,
+            haste=DEMO_HASTE if self._simulated else 1.0,
+        )
         arriving: Arriving = queue.Queue(QUEUE_EVENTS)
         with LocalCopy(self._journal.log_path(self._record)) as copy:
             if copy.length:

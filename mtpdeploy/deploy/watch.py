@@ -47,6 +47,9 @@ is gone 1 to 3 s after a scheduler exception (SGLang 0.5.23 on a CPU, logs f02 t
 TICK = 0.5
 """Seconds between looks at the clock while nothing arrives; no event waits for it."""
 
+QUIET = 30.0
+"""Seconds without a sign of progress after which that is told, and told again each time they pass."""
+
 HEALTH_AFTER = 10.0
 """
 Seconds that a listening server may go without the ready line before its health is asked: the line
@@ -75,6 +78,8 @@ Foretell = Callable[[dict[str, float], Milestone], Verdict | None]
 class Watch:
     """
     What is known about one running attempt while it is watched.
+
+    `haste` says how many times as fast as a real one the server lives: the demo box's patience is short.
     """
 
     def __init__(
@@ -85,6 +90,7 @@ class Watch:
         clock: Clock,
         healthy: Callable[[], bool],
         foretell: Foretell | None = None,
+        haste: float = 1.0,
     ) -> None:
         self.record = record
         self.reading: LogReading = engine.reading()
@@ -93,6 +99,8 @@ class Watch:
         self._clock = clock
         self._ask_health = healthy
         self._foretell = foretell
+        self._haste = haste
+        self._quiet_told = 0.0
         self._foretold: Verdict | None = None
         self._lines = Lines()
         self._owner = "none"
@@ -261,9 +269,23 @@ class Watch:
         return None
 
     def _out_of_patience(self, now: float) -> Ending | None:
-        patience = self._engine.patience.get(self.reading.stage, DEFAULT_PATIENCE)
-        if now - self._moved > patience:
+        patience = self._engine.patience.get(self.reading.stage, DEFAULT_PATIENCE) / self._haste
+        still = now - self._moved
+        if still > patience:
             return Ending(End.STALLED, after={"patience": f"{patience:.0f} s without a sign of progress"})
+        if still < QUIET:
+            self._quiet_told = 0.0
+        elif still - self._quiet_told >= QUIET:
+            self._quiet_told = still
+            self._emit(
+                events.Quiet(
+                    at=self._clock.now(),
+                    attempt=self.record.attempt,
+                    stage=self.reading.stage,
+                    seconds=still,
+                    patience=patience,
+                )
+            )
         return None
 
     def _doom(self, now: float) -> Ending | None:

@@ -136,6 +136,7 @@ EVENTS: tuple[AnyEvent, ...] = (
         seconds=65.0,
     ),
     events.Progress(AT, attempt=2, text="shards 3/14"),
+    events.Quiet(AT, attempt=2, stage="memory pools ready", seconds=30.2, patience=2400.0),
     events.LineLost(AT, since=AT - 15),
     events.LineBack(AT, seconds=17.0),
     events.Doomed(AT, attempt=2, line=37, text=VERDICT.proof),

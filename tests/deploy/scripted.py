@@ -112,7 +112,7 @@ class Watched:
     A watch on a clock that jumps; `told` are the events that it emitted.
     """
 
-    def __init__(self, healthy: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, healthy: Callable[[], bool] = lambda: False, *, haste: float = 1.0) -> None:
         self.clock = FakeClock()
         self.told: list[AnyEvent] = []
         self.asked_health = 0
@@ -122,7 +122,7 @@ class Watched:
             self.asked_health += 1
             return healthy()
 
-        self.watch = Watch(record(), SGLANG, self.told.append, clock, ask)
+        self.watch = Watch(record(), SGLANG, self.told.append, clock, ask, haste=haste)
 
     def script(self, *said: Said) -> Script:
         """

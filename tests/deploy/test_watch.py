@@ -206,6 +206,30 @@ class TestPatience:
         waited = watched.clock.monotonic() - begun
         assert (waited > patience + 2 * TICK) == extended
 
+    def test_silence_is_told_before_it_is_held_against_the_server(self) -> None:
+        """
+        Every half minute without a sign of progress is told, with the end of the patience.
+        """
+        watched = Watched()
+
+        watched.watch.until_end(watched.script(95.0, log(WEIGHTS_BEGIN), 40.0, EXIT_3))
+        told = [(round(quiet.seconds), quiet.patience) for quiet in watched.of(events.Quiet)]
+
+        launched, loading = PATIENCE[Stage.LAUNCHED], PATIENCE[Stage.WEIGHTS_BEGUN]
+        assert [(30, launched), (60, launched), (90, launched), (30, loading)] == told
+
+    def test_a_server_that_lives_faster_stalls_sooner(self) -> None:
+        """
+        The demo box's half minute is a quarter of an hour of a real server.
+        """
+        watched = Watched(haste=30.0)
+        begun = watched.clock.monotonic()
+
+        assert End.STALLED is watched.watch.until_end(watched.script(1000.0)).end
+        assert (
+            PATIENCE[Stage.LAUNCHED] / 30 < watched.clock.monotonic() - begun <= PATIENCE[Stage.LAUNCHED] / 20
+        )
+
     def test_a_broken_line_is_no_stall(self) -> None:
         """
         While the line is down nothing can be seen, and nothing is held against the server.
