@@ -135,7 +135,7 @@ def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
         weight_bits=_weight_bits(config, inner),
         kv_cache_dtype=_kv_cache_dtype(config, inner),
         tied=bool(config.get("tie_word_embeddings", inner.get("tie_word_embeddings", False))),
-        unread=unread,
+        unread=unread + _not_planned(inner),
     )
     recurrent = len(state.numbers) if state else 0
     return structs.replace(
@@ -210,6 +210,18 @@ def _state(inner: dict[str, Any], kinds: list[str]) -> tuple[StateShape | None, 
         if state is not None:
             return state, ()
     return None, (f"the recurrent state of {len(numbers)} of {len(kinds)} layers",)
+
+
+def _not_planned(inner: dict[str, Any]) -> tuple[str, ...]:
+    """
+    What a model has beside plain attention that is planned as if it were plain.
+    """
+    listed = inner.get("layer_types")
+    sliding = listed.count("sliding_attention") if isinstance(listed, list) else 0
+    found = [f"the smaller cache of {sliding} sliding-attention layers"] if sliding else []
+    if number(inner, "index_head_dim"):
+        found.append("the index keys of sparse attention")
+    return tuple(found)
 
 
 KINDS = {
