@@ -4,6 +4,8 @@
 
 import os
 import re
+import shlex
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -28,6 +30,9 @@ from mtpdeploy.inventory.tables import host_claims
 NEW_FILE_MODE = 0o644
 """Others may read a hosts.toml: no secret stands in it. The user's umask takes away from that."""
 
+ANYONE_WRITES = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+"""The bits of a mode without which a file is meant to stay as it is, also for root."""
+
 
 def add_host(
     path: Path,
@@ -47,12 +52,13 @@ def add_host(
 
     Raises:
         ConfigError: the name is taken and `force` is not given, the entry cannot be, the file is wrong
-            already, or it cannot be written; it is then as it was.
+            already, no regular file, write-protected, or cannot be written; it is then as it was.
     """
     keys = {"ssh": entry} if isinstance(entry, str) else dict(entry)
     _check_entry(name, keys, read_address)
     target = Path(os.path.realpath(path))
     with _held(target):
+        _refuse_protected(target)
         before = documents.read(target, str(path)) if target.exists() else _empty(target, str(path))
         _refuse_taken(before, name, force=force)
         check(before)
@@ -213,6 +219,28 @@ def _held(target: Path) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+def _refuse_protected(target: Path) -> None:
+    """
+    Insist on a regular file that may be written, or none: a renamed file would take the place of any other.
+    """
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(target, error) from error
+    if not stat.S_ISREG(mode):
+        raise ConfigError(
+            f"`{shown(str(target))}` is no regular file, and only those are written",
+            hint="give the path of a hosts.toml with `--config`; it is made where there is none",
+        )
+    if not (mode & ANYONE_WRITES and os.access(target, os.W_OK)):  # root may write what nobody else may
+        raise ConfigError(
+            f"`{shown(str(target))}` is write-protected",
+            hint=f"write to it after `chmod u+w {shlex.quote(str(target))}`, or give another with `--config`",
+        )
 
 
 def _replace(target: Path, content: bytes) -> None:

@@ -1,5 +1,6 @@
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -228,6 +229,50 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         caught.value.message,
     )
     assert [tmp_path / "file"] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["itself", "through a link"])
+@pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "loop"])
+def test_only_a_regular_file_is_replaced(kind: str, *, linked: bool, tmp_path: Path) -> None:
+    """
+    A pipe, a socket, a folder or a link to itself stays what it is; a device is of the same kind.
+    """
+    target = tmp_path / "target"
+    with socket.socket(socket.AF_UNIX) as listener:
+        match kind:
+            case "pipe":
+                os.mkfifo(target)
+            case "socket":
+                listener.bind(str(target))
+            case "folder":
+                target.mkdir()
+            case _:
+                target.symlink_to(target)
+    path = tmp_path / "hosts.toml" if linked else target
+    if linked:
+        path.symlink_to(target)
+    before = target.lstat()
+    with pytest.raises(ConfigError) as caught:
+        add_host(path, "n", LINE)
+
+    assert f"`{target}` is no regular file, and only those are written" == caught.value.message
+    assert caught.value.hint
+    assert (before.st_ino, before.st_mode) == (target.lstat().st_ino, target.lstat().st_mode)
+
+
+def test_a_write_protected_file_stays(tmp_path: Path) -> None:
+    """
+    The file's own mode counts, not only that of its folder; for root, too.
+    """
+    path = tmp_path / "hosts.toml"
+    path.write_text(HOST)
+    path.chmod(0o444)
+    with pytest.raises(ConfigError) as caught:
+        add_host(path, "n", LINE)
+
+    assert f"`{path}` is write-protected" == caught.value.message
+    assert f"chmod u+w {path}" in caught.value.hint
+    assert HOST == path.read_text()
 
 
 def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
