@@ -18,13 +18,10 @@ from mtpdeploy.errors import ConfigError
 from mtpdeploy.inventory.explain import Explained
 from mtpdeploy.inventory.load import Inventory, load
 from mtpdeploy.inventory.overrides import Overrides
-from mtpdeploy.inventory.reach import choose_host, host_of
+from mtpdeploy.inventory.reach import choose_host, host_of, means_demo
 from mtpdeploy.inventory.resolve import explain, resolve
 from mtpdeploy.remote.address import parse_address
 from mtpdeploy.remote.ssh_config import effective
-
-DEMO = "demo"
-"""The host name of the built-in simulated box; `demo:hang=graphs` makes it hostile."""
 
 
 def order_from(asked: Asked, options: Options) -> Order:
@@ -43,7 +40,7 @@ def order_from(asked: Asked, options: Options) -> Order:
         is_alias=is_alias,
     )
     limit = resolved.explained.max_attempts or options.max_attempts
-    server = _on_demo(resolved.server) if is_demo(resolved.host) else resolved.server
+    server = _on_demo(resolved.server) if resolved.host.simulated else resolved.server
     return Order(server, resolved.host, resolved.ladder, structs.replace(options, max_attempts=limit))
 
 
@@ -95,9 +92,9 @@ def inventory_for(asked: Asked) -> Inventory:
     What is configured; on the demo box its own server, where no other is named.
     """
     inventory = load(asked.config_file)
-    on = asked.on or os.environ.get("MTPDEPLOY_ON", "")
+    on = asked.on or os.environ.get("MTPDEPLOY_ON") or ""
     named = asked.server or os.environ.get("MTPDEPLOY_SERVER") or asked.config_file
-    if on.partition(":")[0] == DEMO and not named:
+    if means_demo(on.strip()) and not named:
         return load(str(resources.files("mtpdeploy.demo") / "hosts.toml"))
     return inventory
 
@@ -119,13 +116,6 @@ def _on_demo(server: ServerSpec) -> ServerSpec:
     from mtpdeploy.demo.place import stand_in  # noqa: PLC0415 - the demo box costs 15 ms
 
     return stand_in(server, state_directory())
-
-
-def is_demo(host: Host) -> bool:
-    """
-    Whether a host is the built-in demo box.
-    """
-    return host.address.partition(":")[0] == DEMO
 
 
 def is_alias(name: str) -> bool:

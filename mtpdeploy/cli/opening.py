@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from mtpdeploy.cli.choose import find_ladder, is_demo
+from mtpdeploy.cli.choose import find_ladder
 from mtpdeploy.cli.options import Asked
 from mtpdeploy.clock import SystemClock
 from mtpdeploy.core import events
@@ -57,8 +57,7 @@ def open_box(host: Host, emit: Emit, *, strict: bool = False, lay_out: bool = Fa
         emit(events.Note(at=clock.now(), text=text))
 
     with ExitStack() as stack:
-        simulated = is_demo(host)
-        reachable = stack.enter_context(_demo_box(host, lay_out=lay_out)) if simulated else host
+        reachable = stack.enter_context(_demo_box(host, lay_out=lay_out)) if host.simulated else host
         begun = clock.monotonic()
         box = stack.enter_context(SshBox(reachable, state=state_directory(), strict=strict, told=told))
         box.connect()
@@ -68,7 +67,7 @@ def open_box(host: Host, emit: Emit, *, strict: bool = False, lay_out: bool = Fa
                 host=host.name,
                 address=f"{reachable.address}:{reachable.port or 22}",
                 seconds=clock.monotonic() - begun,
-                simulated=simulated,
+                simulated=host.simulated,
             )
         )
         yield box

@@ -12,7 +12,8 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
     `alias` is set where the entry stands for a name in the user's OpenSSH configuration, whose
     settings then fill whatever is not given here. `forwards` are the `-L` parts of a pasted line,
     `ssh_options` its `-o` parts ("HostKeyAlias=gpu").
-    `price_per_hour` is in whatever currency the user thinks in.
+    `price_per_hour` is in whatever currency the user thinks in. `simulated` is the built-in demo box, whose
+    `address` says what it is like: the name alone does not, since a real machine may have it.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
     ssh_options: tuple[str, ...] = ()
     price_per_hour: float | None = None
     quirks: tuple[str, ...] = ()
+    simulated: bool = False
 
 
 class ProcessId(Struct, frozen=True):

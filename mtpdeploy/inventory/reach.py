@@ -65,8 +65,8 @@ def choose_host(
         return configured_host(inventory, _only(inventory), read_address=read_address)
     if text in inventory.hosts:
         return configured_host(inventory, text, read_address=read_address)
-    if text == DEMO or text.startswith(f"{DEMO}:"):
-        claims: Claims = {"address": (Claim(text, origin),)}
+    if means_demo(text):
+        claims: Claims = {"address": (Claim(text, origin),), "simulated": (Claim(value=True, origin=origin),)}
         return Chosen(DEMO, ("hosts", DEMO), over(claims, BUILT_IN_HOST))
     near = nearest(text, list(inventory.hosts))
     if near is not None and text.replace("-", "").replace("_", "").isalnum() and not is_alias(text):
@@ -78,6 +78,13 @@ def choose_host(
     host = _read(text, origin, read_address)
     claims = _parts(host, origin)
     return Chosen(host.name, ("hosts", host.name), over(over(claims, inventory.host_defaults), BUILT_IN_HOST))
+
+
+def means_demo(text: str) -> bool:
+    """
+    Whether all of `--on` or MTPDEPLOY_ON is the built-in demo box: `demo`, or `demo:` with what it is like.
+    """
+    return text == DEMO or text.startswith(f"{DEMO}:")
 
 
 def configured_host(inventory: Inventory, name: str, *, read_address: ReadAddress) -> Chosen:

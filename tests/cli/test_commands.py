@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from mtpdeploy.cli.main import COMMANDS
+from mtpdeploy.core.machine import Host
+from mtpdeploy.errors import BoxUnreachable
 from tests.cli.conftest import Run
 from tests.cli.test_refusals import HOSTS
 
@@ -143,6 +145,26 @@ class TestRender:
         assert 0 == said.status
         assert (0, "") == (checked.returncode, checked.stderr)
         assert "--served-model-name '$(touch pwned); '\"'\"'x'\"'\"''" in said.out
+
+
+class TestDemo:
+    @pytest.mark.parametrize("on", ["root@demo", "ssh -p 2222 root@demo", "ssh demo"])
+    def test_a_real_machine_of_that_name_is_connected_to(
+        self, on: str, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        What is more than the bare word goes out over the network, and lays out no demo box.
+        """
+        asked: list[str] = []
+
+        def connect(host: Host, *_: object, **__: object) -> None:
+            asked.append(host.address)
+            raise BoxUnreachable(f"{host.address} was asked for")
+
+        monkeypatch.setattr("mtpdeploy.remote.ssh.SshBox", connect)
+
+        assert 3 == run("status", "--on", on).status
+        assert ["demo"] == asked
 
 
 class TestExplain:

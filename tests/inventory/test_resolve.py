@@ -44,8 +44,8 @@ def test_one_server_and_one_host_need_no_names(resolve_text: Resolve) -> None:
             Host(name="198.51.100.7:19248", address="198.51.100.7", port=19248, user="me"),
         ),
         ("gpu-box", Host(name="gpu-box", address="gpu-box", alias="gpu-box", user="me")),
-        ("demo", Host(name="demo", address="demo")),
-        ("demo:hang=graphs", Host(name="demo", address="demo:hang=graphs")),
+        ("demo", Host(name="demo", address="demo", simulated=True)),
+        ("demo:hang=graphs", Host(name="demo", address="demo:hang=graphs", simulated=True)),
     ],
 )
 def test_a_host_can_be_said_in_every_way(on: str, expected: Host, resolve_text: Resolve) -> None:
@@ -157,6 +157,18 @@ def test_a_bare_name_is_an_alias_unless_it_is_nearly_a_host(resolve_text: Resolv
         == caught.value.hint
     )
     assert "rentd" == known.host.alias
+
+
+@pytest.mark.parametrize("on", ["root@demo", "ssh demo", "ssh -p 2222 root@demo", "ssh://demo:22", "h", "a"])
+def test_a_machine_may_be_called_demo(on: str, resolve_text: Resolve) -> None:
+    """
+    Only the bare word is the demo box; whatever else says where a machine is means a real one.
+    """
+    text = SERVER + '[hosts.h]\naddress = "demo"\n[hosts.a]\nalias = "demo"\n'
+    host = resolve_text(text, on=on).host
+
+    assert ("demo", False) == (host.address, host.simulated)
+    assert host == resolve_text(text, environ={"MTPDEPLOY_ON": on}).host
 
 
 @pytest.mark.parametrize(
