@@ -24,9 +24,9 @@ from mtpdeploy.remote.address import parse_address
 from mtpdeploy.remote.ssh_config import effective
 
 
-def order_from(asked: Asked, options: Options) -> Order:
+def order_from(asked: Asked, options: Options, *, needs_host: bool = True) -> Order:
     """
-    The server, host and ladder that a command line means.
+    The server, host and ladder that a command line means. Without `needs_host` none has to be named.
 
     Raises:
         ConfigError: hosts.toml, the environment or the command line says something that cannot be.
@@ -38,6 +38,7 @@ def order_from(asked: Asked, options: Options) -> Order:
         overrides_of(asked),
         read_address=parse_address,
         is_alias=is_alias,
+        needs_host=needs_host,
     )
     limit = resolved.explained.max_attempts or options.max_attempts
     server = _on_demo(resolved.server) if resolved.host.simulated else resolved.server

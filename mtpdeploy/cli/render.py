@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 import click
-from msgspec import structs
 
 from mtpdeploy.cli import options
 
@@ -18,6 +17,8 @@ from mtpdeploy.cli import options
 def command(version: str | None, python: str, **asked: Any) -> int:
     """
     Print the wrapper script of a first attempt, for any SGLang version, without touching a box.
+
+    Without --on, and with several hosts in hosts.toml, none of them adds its own variables.
     """
     from mtpdeploy.cli.choose import order_from  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.cli.opening import own_templates  # noqa: PLC0415
@@ -31,8 +32,7 @@ def command(version: str | None, python: str, **asked: Any) -> int:
     )
     from mtpdeploy.errors import ConfigError  # noqa: PLC0415
 
-    target = options.Asked(**asked)
-    order = order_from(structs.replace(target, on=target.on or "demo"), Options())
+    order = order_from(options.Asked(**asked), Options(), needs_host=False)
     wanted = parse_version(version or str(NEWEST))
     if wanted is None:
         raise ConfigError(

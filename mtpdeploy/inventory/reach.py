@@ -80,6 +80,27 @@ def choose_host(
     return Chosen(host.name, ("hosts", host.name), over(over(claims, inventory.host_defaults), BUILT_IN_HOST))
 
 
+def choose_any_host(
+    inventory: Inventory,
+    on: str | None,
+    *,
+    read_address: ReadAddress,
+    is_alias: Callable[[str], bool] = lambda _: False,
+) -> Chosen:
+    """
+    As `choose_host`; where none is named and there is not exactly one, what holds for every host.
+
+    Raises:
+        ConfigError: an unknown name, or a line that cannot be read.
+    """
+    if not _asked(inventory, on)[0] and len(inventory.hosts) != 1:
+        nowhere: Claims = {"address": (Claim("", BUILT_IN),)}
+        return Chosen(
+            "host", ("defaults", "host"), over(over(nowhere, inventory.host_defaults), BUILT_IN_HOST)
+        )
+    return choose_host(inventory, on, read_address=read_address, is_alias=is_alias)
+
+
 def means_demo(text: str) -> bool:
     """
     Whether all of `--on` or MTPDEPLOY_ON is the built-in demo box: `demo`, or `demo:` with what it is like.

@@ -18,6 +18,7 @@ from mtpdeploy.inventory.overrides import Overrides, max_attempts, option_claims
 from mtpdeploy.inventory.reach import (
     Chosen,
     ReadAddress,
+    choose_any_host,
     choose_host,
     configured_host,
     files,
@@ -53,16 +54,19 @@ def resolve(
     *,
     read_address: ReadAddress,
     is_alias: Callable[[str], bool] = lambda _: False,
+    needs_host: bool = True,
 ) -> Resolved:
     """
-    Settle what runs where. With one server and one host configured both may be left out.
+    Settle what runs where. With one server and one host configured both may be left out; where no host is
+    needed, several or none of them will do, too.
 
     Raises:
         ConfigError: a name that is not there, several and none named, a server without a model, or an
             option that cannot be.
     """
     chosen = choose_server(inventory, server, overrides)
-    host = choose_host(inventory, on, read_address=read_address, is_alias=is_alias)
+    choose = choose_host if needs_host else choose_any_host
+    host = choose(inventory, on, read_address=read_address, is_alias=is_alias)
     ladder, ladder_row = _ladder(inventory, chosen)
     limit = max_attempts(overrides, inventory.environment)
     return Resolved(

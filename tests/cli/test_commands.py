@@ -133,6 +133,43 @@ class TestRender:
         assert "--mamba-scheduler-strategy extra_buffer" in run(*words, "--sglang", "0.5.9").out
         assert "--mamba-radix-cache-strategy extra_buffer" in run(*words, "--sglang", "0.5.23").out
 
+    def test_it_is_the_users_own_server(self, folder: Path, run: Run) -> None:
+        """
+        Without `--on` the hosts.toml there is read, with its models and ports: the demo box is not meant.
+        """
+        example = Path(__file__).parents[2] / "hosts.toml"
+        (folder / "hosts.toml").write_bytes(example.read_bytes())
+
+        scripts = [run("render"), run("render", "qwen3.6-27b")]
+
+        assert [0, 0] == [said.status for said in scripts]
+        assert all("--model-path /workspace/models/Qwen3.6-27B" in said.out for said in scripts)
+        assert all("--port 30000" in said.out for said in scripts)
+        assert not (folder / "state").exists()
+
+    @pytest.mark.parametrize("hosts", [0, 1, 2])
+    def test_no_host_is_needed(self, hosts: int, folder: Path, run: Run) -> None:
+        """
+        The only host's variables are in the script; of several none is meant, and the defaults hold.
+        """
+        tables = "".join(f'[hosts.h{n}]\naddress = "h"\nenv = {{ OWN = "h{n}" }}\n' for n in range(hosts))
+        defaults = '[defaults.host.env]\nALL = "of us"\n'
+        (folder / "hosts.toml").write_text('[servers.s]\nmodel_path = "m"\n' + tables + defaults)
+
+        said = run("render")
+
+        assert 0 == said.status, said.err
+        assert "export ALL='of us'" in said.out
+        assert (hosts == 1) == ("OWN" in said.out)
+
+    def test_nothing_is_configured(self, run: Run) -> None:
+        """
+        Without a server there is none to render; `--on demo` shows that of the demo box.
+        """
+        assert 2 == run("render").status
+        assert "there is no server in `hosts.toml`" in run("render").err
+        assert "Qwen3.6-27B" in run("render", "--on", "demo").out
+
     def test_values_are_quoted(self, folder: Path, run: Run) -> None:
         """
         What a shell would obey is one word of the script.
