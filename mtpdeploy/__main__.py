@@ -2,8 +2,10 @@
 The entry point: `mtpdeploy` and `python -m mtpdeploy`.
 """
 
+import json
 import signal
 import sys
+import time
 from types import FrameType
 
 from mtpdeploy.errors import Interrupted
@@ -21,8 +23,21 @@ def main() -> None:
 
         status = run(sys.argv[1:])
     except KeyboardInterrupt:
-        status = Interrupted.exit_status
+        status = _early(sys.argv[1:])
     sys.exit(status)
+
+
+def _early(arguments: list[str]) -> int:
+    """
+    Interrupted while the command line was still being loaded: tell it as `cli.output` would.
+    """
+    sys.stderr.write("interrupted\n")
+    told = {"error": "interrupted", "hint": "", "exit_status": Interrupted.exit_status}
+    if "--json-events" in arguments:
+        told = {"event": "error", "at": time.time(), **told}
+    if {"--json", "--json-events"} & set(arguments):
+        sys.stdout.write(json.dumps(told) + "\n")
+    return Interrupted.exit_status
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
 """
 The errors of the tool, and the exit status of each.
 
-- MtpDeployError
+- MtpDeployError (70): an error in mtpdeploy itself; the traceback is in a file
   - ConfigError (2): hosts.toml or the command line is wrong
   - BoxUnreachable (3): the box cannot be reached or entered
     - ConnectionLost (3): it was entered, and then lost for good
@@ -95,6 +95,3 @@ SERVER_NOT_UP = 1
 
 MTP_NOT_PROVEN = 8
 """Exit status: the server is up and answers, but does not speculate."""
-
-BUG = 70
-"""Exit status: an error in mtpdeploy itself; the traceback is in a file."""

@@ -47,8 +47,8 @@ SLEEPERS = ("clock.py", "onbox/", "demo/")
 PRINTERS = ("onbox/", "demo/site/")
 """Programs that answer on standard output; everything else tells events, or click."""
 
-SILENT = {events.LogLines, events.Progress, events.Finished}
-"""Events that a screen shows in its own way: log lines, bars, the table at the end."""
+SILENT = {events.LogLines, events.Progress, events.Finished, events.Failed}
+"""Events that a screen shows in its own way: log lines, bars, the table at the end, errors."""
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

@@ -8,7 +8,7 @@ import click
 from msgspec import to_builtins
 
 from mtpdeploy.cli import options, tables
-from mtpdeploy.cli.output import print_json
+from mtpdeploy.cli.output import Answer
 
 
 @click.group("config")
@@ -21,7 +21,7 @@ def command() -> None:
 @command.command("explain")
 @options.server
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
-def explain(*, as_json: bool, **asked: Any) -> int:
+def explain(*, as_json: bool, **asked: Any) -> int | Answer:
     """
     Print every value with where it came from, and what it overrides.
 
@@ -43,8 +43,7 @@ def explain(*, as_json: bool, **asked: Any) -> int:
             }
             for row in told.rows
         ]
-        print_json({"values": rows, "warnings": list(told.warnings)})
-        return 0
+        return Answer({"values": rows, "warnings": list(told.warnings)})
     cells = [
         (
             row.key,

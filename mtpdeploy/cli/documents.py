@@ -8,8 +8,10 @@ from msgspec import to_builtins
 
 from mtpdeploy.cli.words import cause_name
 from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.ladder import Ladder
 from mtpdeploy.core.outcome import Ascent, Outcome
 from mtpdeploy.core.server import changes
+from mtpdeploy.deploy.rehearsal import Rehearsal
 from mtpdeploy.errors import MTP_NOT_PROVEN, SERVER_NOT_UP, ConnectionLost
 
 
@@ -19,6 +21,8 @@ def exit_status(ascent: Ascent) -> int:
     """
     ready = ascent.ready
     if ready is None:
+        if not ascent.outcomes and not ascent.stopped_because:
+            return 0  # launched, and left to itself
         lost = bool(ascent.outcomes) and ascent.outcomes[-1].end is End.LOST
         return ConnectionLost.exit_status if lost else SERVER_NOT_UP
     if ready.report is not None and ready.report.mtp_proven is False:
@@ -26,9 +30,11 @@ def exit_status(ascent: Ascent) -> int:
     return 0
 
 
-def ascent_document(ascent: Ascent) -> dict[str, Any]:
+def ascent_document(ascent: Ascent, status: int | None) -> dict[str, Any]:
     """
     An ascent for programs: the attempts with cause, rung and proving line, and how to reach the server.
+
+    `status` is what the command leaves with; None for an ascent of the past whose end was not seen.
     """
     ready = ascent.ready
     return {
@@ -39,13 +45,40 @@ def ascent_document(ascent: Ascent) -> dict[str, Any]:
         "already_running": ascent.already_running,
         "mtp_proven": ready.report.mtp_proven if ready and ready.report else None,
         "accept_length": ready.report.accept_length if ready and ready.report else None,
-        "exit_status": exit_status(ascent),
+        "exit_status": status,
         "endpoint": _endpoint(ready) if ready else None,
         "conceded": list(ascent.conceded),
         "stopped_because": ascent.stopped_because or None,
         "attempts": [_attempt(ascent, n) for n in range(len(ascent.outcomes))],
         "report": to_builtins(ready.report) if ready and ready.report else None,
     }
+
+
+def rehearsal_document(plan: Rehearsal, ladder: Ladder) -> dict[str, Any]:
+    """
+    What `up` would do, for programs.
+    """
+    problem = plan.problem
+    return {
+        "script": plan.script,
+        "files": plan.files,
+        "ladder": {"name": ladder.name, "rungs": ladder_document(ladder)},
+        "in_the_way": list(plan.in_the_way),
+        "already_running": plan.already_running,
+        "problem": problem.message if problem else None,
+        "hint": problem.hint if problem else None,
+        "exit_status": plan.exit_status,
+    }
+
+
+def ladder_document(ladder: Ladder) -> list[dict[str, Any]]:
+    """
+    The rungs of a ladder for programs, cheapest concession first.
+    """
+    return [
+        {"name": r.name, "answers": sorted(map(cause_name, r.causes)), "gives_up": r.gives_up}
+        for r in ladder.rungs
+    ]
 
 
 def _endpoint(ready: Outcome) -> dict[str, Any]:

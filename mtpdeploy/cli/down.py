@@ -8,14 +8,14 @@ import click
 from msgspec import to_builtins
 
 from mtpdeploy.cli import options
-from mtpdeploy.cli.output import print_json
+from mtpdeploy.cli.output import Answer
 from mtpdeploy.errors import SERVER_NOT_UP
 
 
 @click.command("down")
 @options.running
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
-def command(*, as_json: bool, **asked: Any) -> int:
+def command(*, as_json: bool, **asked: Any) -> int | Answer:
     """
     Stop what mtpdeploy started on a box (only SERVER's, where it is named), and prove that it is gone.
     """
@@ -28,9 +28,10 @@ def command(*, as_json: bool, **asked: Any) -> int:
     target = options.Asked(**asked)
     with open_tools(host_from(target), target, Plain().show) as tools:
         down = take_down(tools, server=target.server)
+    status = SERVER_NOT_UP if down.left else 0
     if as_json:
-        print_json(to_builtins(down))
-    elif not down.runs:
+        return Answer(to_builtins(down), status)
+    if not down.runs:
         click.echo("nothing of mtpdeploy runs there", err=True)
     else:
         for run in down.runs:
@@ -42,4 +43,4 @@ def command(*, as_json: bool, **asked: Any) -> int:
             click.secho(f"still there: {left}", err=True, fg="red")
         if not down.left:
             click.echo("port free, GPU memory back, no process left", err=True)
-    return SERVER_NOT_UP if down.left else 0
+    return status

@@ -2,13 +2,18 @@
 `mtpdeploy history`: earlier ascents from the local journal.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from mtpdeploy.cli import tables
-from mtpdeploy.cli.documents import ascent_document
-from mtpdeploy.cli.output import print_json
+from mtpdeploy.cli.documents import ascent_document, exit_status
+from mtpdeploy.cli.output import Answer
 from mtpdeploy.cli.words import in_short
 from mtpdeploy.core.units import duration
+
+if TYPE_CHECKING:
+    from mtpdeploy.deploy.journal import Past
 
 
 @click.command("history")
@@ -16,7 +21,7 @@ from mtpdeploy.core.units import duration
 @click.option("--server", help="Only ascents of this server.")
 @click.option("-n", "--last", "count", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
-def command(host: str | None, server: str | None, count: int, *, as_json: bool) -> None:
+def command(host: str | None, server: str | None, count: int, *, as_json: bool) -> Answer | None:
     """
     Show earlier ascents from the local journal, newest first, every attempt with how it ended.
     """
@@ -28,11 +33,10 @@ def command(host: str | None, server: str | None, count: int, *, as_json: bool) 
         if host in (None, past.ascent.host) and server in (None, past.ascent.asked.name)
     ][:count]
     if as_json:
-        print_json([{**ascent_document(p.ascent), "folder": str(p.folder)} for p in wanted])
-        return
+        return Answer([_document(past) for past in wanted])
     if not wanted:
         click.echo("no ascent in the journal", err=True)
-        return
+        return None
     rows = []
     for past in wanted:
         for outcome in past.ascent.outcomes:
@@ -49,3 +53,12 @@ def command(host: str | None, server: str | None, count: int, *, as_json: bool) 
                 )
             )
     click.echo(tables.table(("started", "host", "server", "attempt", "rung", "then", "after"), rows))
+    return None
+
+
+def _document(past: "Past") -> dict[str, Any]:
+    """
+    An ascent as `--json` shows it; one without outcomes was left to itself, and its end is not known here.
+    """
+    status = exit_status(past.ascent) if past.ascent.outcomes else None
+    return {**ascent_document(past.ascent, status), "folder": str(past.folder)}

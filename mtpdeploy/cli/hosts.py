@@ -8,20 +8,24 @@ import click
 from msgspec import to_builtins
 
 from mtpdeploy.cli import options, tables
-from mtpdeploy.cli.output import print_json
+from mtpdeploy.cli.output import Answer
 
 
 @click.group("hosts", invoke_without_command=True)
 @options.config
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 @click.pass_context
-def command(context: click.Context, config_file: str | None, *, as_json: bool) -> None:
+def command(context: click.Context, config_file: str | None, *, as_json: bool) -> Answer | None:
     """
     List the hosts of hosts.toml.
     """
     if context.invoked_subcommand is not None:
+        if as_json:
+            raise click.UsageError(
+                f"`--json` is for the list of hosts, not for `{context.invoked_subcommand}`"
+            )
         context.obj = config_file
-        return
+        return None
     from mtpdeploy.inventory.load import load  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.inventory.reach import configured_host, host_of  # noqa: PLC0415
     from mtpdeploy.remote.address import parse_address  # noqa: PLC0415
@@ -31,8 +35,7 @@ def command(context: click.Context, config_file: str | None, *, as_json: bool) -
         host_of(configured_host(inventory, name, read_address=parse_address)) for name in inventory.hosts
     ]
     if as_json:
-        print_json([to_builtins(host) for host in hosts])
-        return
+        return Answer([to_builtins(host) for host in hosts])
     rows = [
         (
             host.name,
@@ -45,6 +48,7 @@ def command(context: click.Context, config_file: str | None, *, as_json: bool) -
         for host in hosts
     ]
     click.echo(tables.table(("host", "address", "port", "user", "work_dir", "price per hour"), rows))
+    return None
 
 
 @command.command("add")

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from mtpdeploy.errors import BUG, ConfigError, Interrupted, MtpDeployError
+from mtpdeploy.errors import ConfigError, Interrupted, MtpDeployError
 
 COMMANDS = {
     "up": "Bring a server up on a box, climbing the ladder by cause until it is ready.",
@@ -112,33 +112,42 @@ def run(arguments: Sequence[str]) -> int:
     Run one command line; return the exit status.
     """
     try:
-        status = group.main(list(arguments), prog_name="mtpdeploy", standalone_mode=False)
-    except MtpDeployError as error:
-        return fail(error)
-    except click.ClickException as error:
-        return fail(ConfigError(_sentence(error), hint=_usage_hint(error)))
-    except (click.Abort, KeyboardInterrupt):
-        return fail(Interrupted("interrupted"))
-    except ReaderGone:
+        return _run(arguments)
+    except (ReaderGone, BrokenPipeError):
         return _quiet_end()
-    except Exception:  # noqa: BLE001 - the one place that turns a bug into a message
-        return _bug()
-    return status if isinstance(status, int) else 0
 
 
-def fail(error: MtpDeployError) -> int:
+def _run(arguments: Sequence[str]) -> int:
     """
-    Print an error and its hint; return its exit status.
+    As `run`; with `--json` the only place that prints a document, so that there is always exactly one.
     """
-    from mtpdeploy.remote.lines import terminal_view  # noqa: PLC0415 - only for an error
+    try:
+        answer = group.main(list(arguments), prog_name="mtpdeploy", standalone_mode=False)
+    except MtpDeployError as error:
+        return _fail(error, arguments)
+    except click.ClickException as error:
+        return _fail(ConfigError(_sentence(error), hint=_usage_hint(error)), arguments)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail(Interrupted("interrupted"), arguments)
+    except ReaderGone:
+        raise
+    except Exception as error:  # noqa: BLE001 - the one place that turns a bug into a message
+        return _fail(_bug(error), arguments)
+    if answer is None or isinstance(answer, int):
+        return answer or 0
+    from mtpdeploy.cli.output import print_answer  # noqa: PLC0415 - not for `--help`
 
-    prefix = "" if isinstance(error, Interrupted) else "error: "
-    message = "\n".join(map(terminal_view, error.message.split("\n")))
-    click.secho(f"{prefix}{message}", err=True, fg="red" if prefix else None)
-    if error.hint:
-        lines = [terminal_view(line) for line in error.hint.splitlines()]
-        click.echo("", err=True)
-        click.echo("\n".join([f"hint: {lines[0]}", *(f"      {line}" for line in lines[1:])]), err=True)
+    return print_answer(answer)
+
+
+def _fail(error: MtpDeployError, arguments: Sequence[str]) -> int:
+    """
+    Print an error for people, and for the program that asked; return its exit status.
+    """
+    from mtpdeploy.cli.output import form_of, print_error, print_error_for_programs  # noqa: PLC0415
+
+    print_error(error)
+    print_error_for_programs(error, form_of(arguments))
     return error.exit_status
 
 
@@ -162,7 +171,10 @@ def _quiet_end() -> int:
     return 141
 
 
-def _bug() -> int:
+def _bug(error: Exception) -> MtpDeployError:
+    """
+    The error that tells of a bug, its traceback kept in a file.
+    """
     from mtpdeploy.deploy.journal import state_directory  # noqa: PLC0415 - only for a bug
 
     folder = state_directory()
@@ -170,13 +182,11 @@ def _bug() -> int:
     file = Path(folder) / f"traceback-{moment}-{os.getpid()}.txt"
     try:
         folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        file.write_text(traceback.format_exc())
+        file.write_text("".join(traceback.format_exception(error)), errors="replace")
         where = f"the traceback is in {file}"
     except OSError:
-        traceback.print_exc()
+        traceback.print_exception(error)
         where = "the traceback is above"
-    kind, value, _ = sys.exc_info()
-    name = kind.__name__ if kind else "error"
-    click.secho(f"error: a bug in mtpdeploy: {name}: {value}", err=True, fg="red")
-    click.echo(f"\nhint: {where}; please report it", err=True)
-    return BUG
+    return MtpDeployError(
+        f"a bug in mtpdeploy: {type(error).__name__}: {error}", hint=f"{where}; please report it"
+    )

@@ -78,3 +78,14 @@ def server(function: F) -> F:
     )(function)
     function = click.option("--ladder", metavar="NAME", help="Ladder to climb.")(function)
     return running(function)
+
+
+def one_form(*, as_json: bool, json_events: bool) -> None:
+    """
+    Insist on one document, or on a line an event.
+
+    Raises:
+        UsageError: both are asked for.
+    """
+    if as_json and json_events:
+        raise click.UsageError("`--json` and `--json-events` exclude each other")

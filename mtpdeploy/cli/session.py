@@ -10,22 +10,23 @@ from msgspec import Struct, to_builtins
 
 from mtpdeploy.cli import tables, words
 from mtpdeploy.cli.choose import host_from, order_from
-from mtpdeploy.cli.documents import ascent_document, exit_status
+from mtpdeploy.cli.documents import ascent_document, exit_status, rehearsal_document
 from mtpdeploy.cli.opening import open_tools
 from mtpdeploy.cli.options import Asked
-from mtpdeploy.cli.output import print_json, print_json_line
+from mtpdeploy.cli.output import Answer, print_error, print_json_line
 from mtpdeploy.cli.plain import Plain
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.events import AnyEvent
+from mtpdeploy.core.ladder import Ladder
 from mtpdeploy.core.machine import Host
 from mtpdeploy.core.outcome import Ascent
 from mtpdeploy.deploy import attach as attaching
 from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.order import Options, Tools
-from mtpdeploy.deploy.rehearsal import rehearse
+from mtpdeploy.deploy.rehearsal import Rehearsal, rehearse
 from mtpdeploy.deploy.up import bring_up
-from mtpdeploy.errors import Interrupted, MtpDeployError
+from mtpdeploy.errors import Interrupted
 
 
 class Screens(Struct, frozen=True):
@@ -38,17 +39,17 @@ class Screens(Struct, frozen=True):
     show_log: bool = True
 
 
-def up(asked: Asked, options: Options, screens: Screens) -> int:
+def up(asked: Asked, options: Options, screens: Screens) -> int | Answer:
     """
-    Bring a server up and show how it went; return the exit status.
+    Bring a server up and show how it went; return the exit status, with the document where one is wanted.
     """
     order = order_from(asked, options)
     return _ascend(order.host, asked, screens, lambda tools: bring_up(order, tools), lay_out=True)
 
 
-def attach(asked: Asked, options: Options, screens: Screens) -> int:
+def attach(asked: Asked, options: Options, screens: Screens) -> int | Answer:
     """
-    Go on with the newest run on the box; return the exit status.
+    Go on with the newest run on the box; return as `up` does.
     """
     host = host_from(asked)
 
@@ -58,35 +59,45 @@ def attach(asked: Asked, options: Options, screens: Screens) -> int:
     return _ascend(host, asked, screens, story)
 
 
-def dry_run(asked: Asked, options: Options, screens: Screens) -> int:
+def dry_run(asked: Asked, options: Options, screens: Screens) -> int | Answer:
     """
     Show what `up` would do: script, ladder, what would be stopped. Nothing is touched.
+
+    The exit status is that of `up` where something is in its way already.
     """
     order = order_from(asked, options)
     plain = Plain()
     with open_tools(order.host, asked, plain.show, lay_out=True) as tools:
         plan = rehearse(order, tools)
+    if plan.problem:
+        print_error(plan.problem)
     if screens.as_json:
-        print_json(to_builtins(plan))
-        return 0
+        return Answer(rehearsal_document(plan, order.ladder), plan.exit_status)
+    _show(plan, order.ladder)
+    return plan.exit_status
+
+
+def _show(plan: Rehearsal, ladder: Ladder) -> None:
+    """
+    What `up` would do, as a script with comments.
+    """
     click.echo(plan.script)
-    click.echo(f"# the ladder `{order.ladder.name}`, by cause, cheapest concession first:")
-    for rung in order.ladder.rungs:
+    click.echo(f"# the ladder `{ladder.name}`, by cause, cheapest concession first:")
+    for rung in ladder.rungs:
         causes = ", ".join(sorted(words.cause_name(c) for c in rung.causes))
         click.echo(f"#   {rung.name}: gives up {rung.gives_up}; answers {causes}")
     if plan.problem:
-        click.echo(f"# the box is not fit for it: {plan.problem}")
+        click.echo(f"# the box is not fit for it: {plan.problem.message}")
     if plan.already_running:
         click.echo(f"# runs already in this configuration: {plan.already_running}; nothing would be launched")
     click.echo("# would be stopped:")
     for line in plan.in_the_way or ("nothing",):
         click.echo(f"#   {line}")
-    return 0
 
 
 def _ascend(
     host: Host, asked: Asked, screens: Screens, story: Callable[[Tools], Ascent], *, lay_out: bool = False
-) -> int:
+) -> int | Answer:
     teller = Teller(screens)
     try:
         with open_tools(host, asked, teller.show, lay_out=lay_out) as tools:
@@ -94,11 +105,8 @@ def _ascend(
             _tell(ascent, tools, screens, words.same_box(asked.on or host.name, asked.config_file))
     except KeyboardInterrupt:
         raise teller.interrupted(host, words.same_box(asked.on or host.name, asked.config_file)) from None
-    except MtpDeployError as error:
-        if screens.as_json:
-            print_json({"error": error.message, "hint": error.hint, "exit_status": error.exit_status})
-        raise
-    return 0 if teller.moment is Moment.RUNS and not ascent.outcomes else exit_status(ascent)
+    status = exit_status(ascent)
+    return Answer(ascent_document(ascent, status), status) if screens.as_json else status
 
 
 class Moment(Enum):
@@ -159,8 +167,6 @@ def _tell(ascent: Ascent, tools: Tools, screens: Screens, on: str) -> None:
     """
     if screens.json_events:
         print_json_line(to_builtins(events.Finished(at=tools.clock.now(), ascent=ascent)))
-    if screens.as_json:
-        print_json(ascent_document(ascent))
     if not ascent.outcomes:
         click.echo(f"launched, and left to itself\n{words.go_on_hint(on)}", err=True)
         return

@@ -8,7 +8,7 @@ import click
 from msgspec import to_builtins
 
 from mtpdeploy.cli import options, tables
-from mtpdeploy.cli.output import print_json
+from mtpdeploy.cli.output import Answer
 
 if TYPE_CHECKING:
     from mtpdeploy.core.families import Family
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @options.running
 @click.option("--all", "show_all", is_flag=True, help="Runs that have ended, too.")
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
-def command(*, show_all: bool, as_json: bool, **asked: Any) -> int:
+def command(*, show_all: bool, as_json: bool, **asked: Any) -> int | Answer:
     """
     Show what runs on a box: GPUs, servers of mtpdeploy and others, with state, port and pid.
     """
@@ -36,7 +36,7 @@ def command(*, show_all: bool, as_json: bool, **asked: Any) -> int:
     runs = [s for s in statuses(facts) if (show_all or is_living(s)) and target.server in (None, s.server)]
     others = bystanders(facts)
     if as_json:
-        document = {
+        told = {
             "host": host.name,
             "sglang_version": facts.sglang_version,
             "simulated": facts.simulated,
@@ -44,8 +44,7 @@ def command(*, show_all: bool, as_json: bool, **asked: Any) -> int:
             "runs": [to_builtins(s) for s in runs],
             "others": [_beside(family) for family in others],
         }
-        print_json(document)
-        return 0
+        return Answer(told)
     rows = [
         (
             s.server,

@@ -2,11 +2,14 @@
 `mtpdeploy up`: the main job.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mtpdeploy.cli import options
+
+if TYPE_CHECKING:
+    from mtpdeploy.cli.output import Answer
 
 
 @click.command("up")
@@ -40,13 +43,16 @@ def command(
     json_events: bool,
     no_log: bool,
     **asked: Any,
-) -> int:
+) -> "int | Answer":
     """
     Bring SERVER up on a box, climbing the ladder by cause until it is ready.
 
     With one server and one host in hosts.toml both names may be left out. Ctrl-C detaches: the server
     goes on, and `mtpdeploy attach` goes on with it.
     """
+    options.one_form(as_json=as_json, json_events=json_events)
+    if dry_run and json_events:
+        raise click.UsageError("`--dry-run` has no events to tell: use `--json`")
     from mtpdeploy.cli import session  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.deploy.order import MAX_ATTEMPTS, Options  # noqa: PLC0415
 

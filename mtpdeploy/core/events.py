@@ -256,6 +256,16 @@ class Finished(Event, frozen=True):
     ascent: Ascent
 
 
+class Failed(Event, frozen=True, tag="error"):
+    """
+    The command failed, not the server: the last line of `--json-events` for whatever is no outcome.
+    """
+
+    error: str
+    hint: str
+    exit_status: int
+
+
 AnyEvent = (
     Connected
     | Surveyed
@@ -280,6 +290,7 @@ AnyEvent = (
     | NextStep
     | Note
     | Finished
+    | Failed
 )
 """Every event there is, for decoding."""
 

@@ -63,9 +63,9 @@ def clear(box: Box, facts: Facts, clearance: Clearance, *, take: bool, emit: Emi
         ConnectionLost: the line broke; how far it came is unknown, and it may be done again.
     """
     host = box.host.name
-    fixed = [blocker for blocker in clearance.foreign if not blocker.settles]
-    if fixed:
-        raise in_the_way(host, fixed)
+    fixed = never_ended(host, clearance)
+    if fixed is not None:
+        raise fixed
     if clearance.others and not take:
         _refuse_busy(box, facts, clearance, emit)
     settling = [blocker for blocker in clearance.foreign if blocker.settles]
@@ -88,6 +88,14 @@ def clear(box: Box, facts: Facts, clearance: Clearance, *, take: bool, emit: Emi
         killed=tuple(process.pid for process in stopped.killed),
         seconds=stopped.seconds,
     )
+
+
+def never_ended(host: str, clearance: Clearance) -> BoxUnfit | None:
+    """
+    The error for what stays in the way whatever is done; None where nothing does.
+    """
+    fixed = [blocker for blocker in clearance.foreign if not blocker.settles]
+    return in_the_way(host, fixed) if fixed else None
 
 
 def in_the_way(host: str, blockers: list[Blocker]) -> BoxUnfit:

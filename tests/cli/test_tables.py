@@ -54,7 +54,7 @@ def test_the_document_of_an_ascent() -> None:
     """
     stored = json.decode((DATA / "ascent.json").read_bytes())
 
-    assert stored == json.decode(json.encode(documents.ascent_document(ASCENT)))
+    assert stored == json.decode(json.encode(documents.ascent_document(ASCENT, 0)))
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,14 @@ def test_the_document_of_an_ascent() -> None:
         ((OUTCOME,), 1),
         ((structs.replace(OUTCOME, end=End.STOPPED),), 1),
         ((structs.replace(OUTCOME, end=End.LOST),), 3),
-        ((), 1),
+        ((), 0),
     ],
-    ids=["ready", "climbed", "without MTP", "not proven", "failed", "stopped", "lost", "nothing"],
+    ids=["ready", "climbed", "without MTP", "not proven", "failed", "stopped", "lost", "launched and left"],
 )
 def test_exit_status(outcomes: tuple[Any, ...], status: int) -> None:
     """
-    0 for a proved server, 8 where MTP is not proven, 3 for a lost box, 1 for any other failure.
+    0 for a server that is proved or was left to itself, 8 where MTP is not proven, 3 for a lost box, else 1.
     """
     ascent = Ascent("a", "h", ASCENT.asked, outcomes)
 
     assert status == documents.exit_status(ascent)
-    assert status == documents.ascent_document(ascent)["exit_status"]

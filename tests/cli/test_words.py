@@ -60,11 +60,11 @@ class TestSentences:
 
     def test_none_is_forgotten(self) -> None:
         """
-        There is a sentence for every event but the transient ones and the last.
+        There is a sentence for every event but the transient ones and the two last.
         """
         silent = {kind for kind in AnyEvent.__args__ if f"[{kind.__name__}]\n\n" in SENTENCES}
 
-        assert {events.LogLines, events.Progress, events.Finished} == silent
+        assert {events.LogLines, events.Progress, events.Finished, events.Failed} == silent
 
     @pytest.mark.parametrize(
         ("event", "said"),

@@ -150,5 +150,6 @@ EVENTS: tuple[AnyEvent, ...] = (
     events.NextStep(AT, goes_on=True, rung="fewer-requests", reason="max_running_requests 48 → 16"),
     events.Note(AT, text="first contact with box: its key is now trusted"),
     events.Finished(AT, ascent=ASCENT),
+    events.Failed(AT, error="there is no host `bx`", hint="the nearest right name is `box`", exit_status=2),
 )
 """One of each kind, in the order in which they may come."""

@@ -13,7 +13,7 @@ from mtpdeploy.deploy.order import Options, Order
 from mtpdeploy.deploy.rehearsal import rehearse, script_for
 from mtpdeploy.engines.sglang import SGLANG
 from mtpdeploy.engines.sglang.rungs import LADDERS
-from mtpdeploy.errors import ConfigError
+from mtpdeploy.errors import BoxUnfit, ConfigError
 from tests.deploy.place import FITTING, Place, tree
 from tests.deploy.test_up import until
 
@@ -90,7 +90,32 @@ class TestRehearse:
             place.order(place.server(port, {**FITTING, "model_path": "/nowhere/model"})), place.tools()
         )
 
-        assert "the model is not on `local`: no folder /nowhere/model" == plan.problem
+        assert plan.problem is not None
+        assert "the model is not on `local`: no folder /nowhere/model" == plan.problem.message
+        assert 4 == plan.exit_status
+
+    def test_says_what_is_never_ended(self, make_place: MakePlace, port: int) -> None:
+        """
+        A stranger on the port ends `up` with 4, and is told so before.
+        """
+        place = make_place(hostile=Hostile(listener="http", listener_port=port))
+
+        plan = rehearse(place.order(place.server(port)), place.tools())
+
+        assert plan.problem is not None
+        assert plan.problem.message.startswith(
+            "something on `local` is in the way, and mtpdeploy never ends it"
+        )
+        assert 4 == plan.exit_status
+
+    def test_a_missing_thing_goes_before_an_unknown_flag(self, place: Place, port: int) -> None:
+        """
+        As in `up`, which asks the box first.
+        """
+        server = place.server(port, {**FITTING, "model_path": "/nowhere/model", "max_runing_requests": 3})
+
+        with pytest.raises(BoxUnfit, match="/nowhere/model"):
+            rehearse(place.order(server), place.tools())
 
     def test_an_unknown_flag_is_refused(self, place: Place, port: int) -> None:
         """
