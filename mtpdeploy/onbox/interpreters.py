@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from typing import Any
+from typing import Any, Mapping
 
 from mtpdeploy.onbox.asked import Asked
 from mtpdeploy.onbox.identity import proc_root, read_file
@@ -66,12 +66,13 @@ class Interpreters:
     The question to every Python that may have SGLang: first to the first, then to all others at once.
 
     They are asked with the environment that the server will get, since PYTHONPATH may be where SGLang
-    comes from. Where one is configured, no other is ever chosen; if it lacks SGLang the others are looked
-    at all the same, so that a message can name the one that would do.
+    comes from; a bare name is looked up on the server's PATH and on the login's. Where one is configured, no
+    other is ever chosen; if it lacks SGLang the others are looked at all the same, so that a message can name
+    the one that would do.
     """
 
     def __init__(self, configured: str | None, places: list[str], env: dict[str, str]) -> None:
-        self.own = executable(configured, env) if configured else None
+        self.own = executable(configured, env) or executable(configured, os.environ) if configured else None
         self.configured = configured
         self.until = time.monotonic() + PROBE_LIMIT
         self.env = env
@@ -82,10 +83,10 @@ class Interpreters:
     def _paths(self, places: list[str]) -> list[str]:
         found: dict[tuple[str, str], str] = {}
         for place in places + first_process_places():
-            path = executable(place, self.env)
-            if path is None:
+            paths = [path for path in (executable(place, self.env), executable(place, os.environ)) if path]
+            if not paths:
                 self.looked.append(f"{place}: not there")
-            else:
+            for path in paths:
                 found.setdefault((os.path.dirname(path), os.path.realpath(path)), path)
         return list(found.values())
 
@@ -130,7 +131,7 @@ class Interpreters:
         return dict(answer, path=path)
 
 
-def executable(place: str, env: dict[str, str]) -> str | None:
+def executable(place: str, env: Mapping[str, str]) -> str | None:
     """
     The full path of a program, a bare name looked up in PATH; None where there is none.
     """

@@ -19,7 +19,7 @@ def model_facts(path: str, env: dict[str, str]) -> dict[str, Any]:
     Where a model is and what its small files say. `path` is a folder or a hub name (`Qwen/Qwen3.6-27B`).
     """
     looks_local = path.startswith(("/", "~", "."))
-    folder = os.path.expanduser(path)
+    folder = expanded(path, env)
     is_local = looks_local or os.path.isdir(folder)
     if not is_local:
         folder = cached(path, env) or ""
@@ -35,7 +35,7 @@ def cached(name: str, env: dict[str, str]) -> str | None:
     The cache is `HF_HUB_CACHE`, else `HF_HOME/hub`, else `~/.cache/huggingface/hub` (huggingface_hub).
     """
     home = env.get("HF_HOME") or os.path.join(env.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    hub = os.path.expanduser(env.get("HF_HUB_CACHE") or os.path.join(home, "hub"))
+    hub = expanded(env.get("HF_HUB_CACHE") or os.path.join(home, "hub"), env)
     place = os.path.join(hub, "models--" + name.replace("/", "--"))
     revision = small_text(os.path.join(place, "refs", "main"))
     if revision and os.path.isdir(os.path.join(place, "snapshots", revision.strip())):
@@ -46,6 +46,14 @@ def cached(name: str, env: dict[str, str]) -> str | None:
     except OSError:
         return None
     return max(found)[1] if found else None
+
+
+def expanded(path: str, env: dict[str, str]) -> str:
+    """
+    A path with the home directory that the server will have in place of a leading `~`.
+    """
+    own = env.get("HOME") if path == "~" or path.startswith("~/") else None
+    return own.rstrip("/") + path[1:] if own else os.path.expanduser(path)
 
 
 def contents(folder: str) -> dict[str, Any]:

@@ -31,17 +31,19 @@ LONGEST_RECORD = 1024 * 1024
 
 class NvidiaSmi:
     """
-    The two questions to nvidia-smi.
+    The two questions to nvidia-smi, which is asked as the login would ask it: what the server is given may
+    hide the program, or its library.
     """
 
     def __init__(self, env: dict[str, str], limit: float) -> None:
         self.limit = limit
         self.until = time.monotonic() + limit
-        path = env.get("PATH", os.defpath) + os.pathsep + NVIDIA_SMI_PLACES
+        own = os.environ.get("PATH", os.defpath)
+        path = os.pathsep.join([own, env.get("PATH", own), NVIDIA_SMI_PLACES])
         self.program = shutil.which("nvidia-smi", path=path)
         queries = ["--query-gpu=" + GPU_FIELDS, "--query-compute-apps=" + HOLDER_FIELDS]
         words = [[self.program or "", query, "--format=csv,noheader,nounits"] for query in queries]
-        self.asked = [Asked(line, env) for line in words] if self.program else []
+        self.asked = [Asked(line, dict(os.environ)) for line in words] if self.program else []
 
     def answer(self) -> dict[str, str]:
         """

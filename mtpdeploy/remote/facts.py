@@ -2,7 +2,6 @@
 What a box tells about itself: asked in one round trip, parsed into `Facts`.
 """
 
-import shlex
 import time
 import zlib
 from base64 import b64decode
@@ -25,7 +24,7 @@ from mtpdeploy.core.machine import (
 )
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.units import MIB
-from mtpdeploy.errors import CommandFailed, ConfigError
+from mtpdeploy.errors import CommandFailed
 from mtpdeploy.remote.box import Box
 from mtpdeploy.remote.fitness import unfit
 
@@ -99,7 +98,6 @@ def survey(
     Without `known_versions` the flags are read from the source only of a build without a release number.
 
     Raises:
-        ConfigError: a variable of the host or the server has a name that no shell takes.
         ConnectionLost: the line to the box broke, or the box did not answer in time.
         CommandFailed: the answer cannot be understood.
     """
@@ -123,21 +121,18 @@ def survey(
 
 def script(request: Mapping[str, Any]) -> str:
     """
-    The text that asks: exports, places of an interpreter, the program, the front.
+    The text that asks: places of an interpreter, the program, the front.
+
+    The variables of host and server are in the request only. Exported here they would change the tools that
+    ask: a PATH without `id`, a library that the box's own Python does not bear.
     """
     source = onbox.compose("survey", request)
     mark = f"EOF-{token_hex(8)}"
     places = ([request["configured"]] if request["configured"] else []) + list(request["pythons"])
-    exports = "".join(_export(name, value) for name, value in request["env"].items())
+    places += [f"{folder}/python3" for folder in request["env"].get("PATH", "").split(":") if folder]
     words = " ".join(shell_path(place) for place in places)
     program = f"program() {{\ncat <<'{mark}'\n{source}{mark}\n}}\n"
-    return f"(\n{exports}set -- {words}\n{program}{FRONT})\n"
-
-
-def _export(name: str, value: str) -> str:
-    if not (name.isascii() and name.isidentifier()) or "\0" in value:
-        raise ConfigError(f"no variable of an environment: {name!r}", hint="see `env` in hosts.toml")
-    return f"export {name}={shlex.quote(value)}\n"
+    return f"(\nset -- {words}\n{program}{FRONT})\n"
 
 
 def read(out: bytes, host: str, noise: str = "") -> dict[str, Any]:

@@ -82,6 +82,43 @@ def test_sglang_and_its_kernels_are_found_without_an_import(place: Place, tmp_pa
     assert () == found.sglang_flags
 
 
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"PATH": "/nonexistent"},
+        {"HOME": "/nonexistent"},
+        {"PYTHONHOME": "/nonexistent"},
+        {"LD_PRELOAD": "/nonexistent.so", "LD_LIBRARY_PATH": "/nonexistent"},
+        {"IFS": "/", "ENV": "/nonexistent", "POSIXLY_CORRECT": "1"},
+    ],
+    ids=lambda env: next(iter(env)),
+)
+def test_what_the_server_is_given_does_not_change_the_survey(place: Place, env: dict[str, str]) -> None:
+    """
+    The tools that ask have the login's own environment; only the interpreters are asked with the server's.
+    """
+    place.nvidia_smi(GPU_TABLE)
+    plain = place.survey()
+    found = place.survey(env=env)
+    kept = ("user", "home", "system", "work_dir", "work_dir_writable", "nvidia_smi", "gpus", "noise")
+
+    assert [getattr(plain, name) for name in kept] == [getattr(found, name) for name in kept]
+    assert "PYTHONHOME" in env or plain.python == found.python
+
+
+def test_a_python_that_only_the_server_finds(place: Place) -> None:
+    """
+    The folders of a PATH that is given are looked into as well, and come first.
+    """
+    given = place.program("../given/python3", f'exec {sys.executable} "$@"').resolve()
+    first = place.survey(env={"PATH": str(given.parent)}).python
+    (place.bin / "python3").unlink()
+    place.plain_tools()
+    alone = place.survey(env={"PATH": str(given.parent)}, tools="/nowhere").python
+
+    assert (str(given), str(given)) == (first, alone)
+
+
 def test_the_interpreter_that_has_sglang_is_chosen(place: Place) -> None:
     """
     A virtual environment in the home directory is preferred to a Python on PATH that lacks SGLang.
