@@ -9,7 +9,15 @@ from pathlib import Path
 
 import jinja2
 
-from mtpdeploy.core.launch import RUN_MARKER, SCRIPT_FILE, SUPERVISOR_FILE, AttemptRecord, shell_path
+from mtpdeploy.core.launch import (
+    LONGEST_WORD,
+    READ_ONLY,
+    RUN_MARKER,
+    SCRIPT_FILE,
+    SUPERVISOR_FILE,
+    AttemptRecord,
+    shell_path,
+)
 from mtpdeploy.core.server import changes
 from mtpdeploy.engines.base import Command
 from mtpdeploy.errors import ConfigError
@@ -17,12 +25,6 @@ from mtpdeploy.errors import ConfigError
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 LOG_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
-
-READ_ONLY = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
-"""Variables that bash refuses to assign (bash 5.2, `declare -pr`)."""
-
-LONGEST = 131071
-"""Bytes of one word or `NAME=value`, NUL apart, that Linux hands to a program (binfmts.h: MAX_ARG_STRLEN)."""
 
 LONGEST_COMMENT = 300
 """Characters of a value that a comment of the script repeats; the value itself stands in its export."""
@@ -150,10 +152,10 @@ def _check_words(where: str, words: Sequence[str]) -> None:
             raise ConfigError(
                 f"a NUL character in {where}: {word[:40]!r}", hint="no program can be given one"
             )
-        if len(word.encode("utf-8", "surrogatepass")) > LONGEST:
+        if len(word.encode("utf-8", "surrogatepass")) > LONGEST_WORD:
             raise ConfigError(
                 f"too long for {where}: {word[:40]!r}…",
-                hint=f"Linux takes at most {LONGEST} bytes; put it into a file on the box and name the file",
+                hint=f"Linux takes {LONGEST_WORD} bytes at most; put it into a file on the box and name that",
             )
         if any("\ud800" <= character <= "\udfff" for character in word):
             raise ConfigError(f"not text in {where}: {word[:40]!r}", hint="values are UTF-8")

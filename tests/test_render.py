@@ -8,10 +8,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mtpdeploy.core.launch import LONGEST_WORD
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.engines.base import Command
 from mtpdeploy.errors import ConfigError
-from mtpdeploy.render import LONGEST, Raw, comment, quoted, render_launch
+from mtpdeploy.render import Raw, comment, quoted, render_launch
 from tests.onbox.runs import LOG, SERVER, attempt_of
 
 RECORDER = """
@@ -154,7 +155,7 @@ def test_names_that_no_shell_exports_are_refused(tmp_path: Path, name: str) -> N
         rendered(tmp_path, [], {}, secrets=[name])
 
 
-@pytest.mark.parametrize("value", ["a\0b", "x" * LONGEST, "\ud800"], ids=["nul", "long", "surrogate"])
+@pytest.mark.parametrize("value", ["a\0b", "x" * LONGEST_WORD, "\ud800"], ids=["nul", "long", "surrogate"])
 def test_values_that_no_program_can_be_given_are_refused(tmp_path: Path, value: str) -> None:
     """
     NUL, more than the kernel takes, and what is not text are told before anything is sent.

@@ -36,6 +36,12 @@ SECRETS_FILE = "env"
 RUN_MARKER = "MTPDEPLOY_RUN"
 """Environment variable that every process of a run inherits: the run's name."""
 
+READ_ONLY = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"})
+"""Variables that bash refuses to assign (bash 5.2, `declare -pr`)."""
+
+LONGEST_WORD = 131071
+"""Bytes of one word or `NAME=value`, NUL apart, that Linux hands to a program (binfmts.h: MAX_ARG_STRLEN)."""
+
 UNSAFE = str.maketrans(dict.fromkeys("/\\ \t\n:*?\"'$`&;|<>(){}[]!#~", "-"))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from mtpdeploy.core.launch import LONGEST_WORD, READ_ONLY
 from mtpdeploy.errors import ConfigError
 from mtpdeploy.inventory.document import Document, dotted
 from mtpdeploy.inventory.key_lines import KeyPath
@@ -134,6 +135,7 @@ def check_variable(given: Given) -> None:
             f"{given.named} is no name of a variable",
             "use letters, digits and `_`, the first no digit",
         )
+    refuse_read_only(given, given.key)
     if given.key.startswith("MTPDEPLOY_"):
         raise wrong(
             given.origin,
@@ -153,12 +155,30 @@ def check_variable(given: Given) -> None:
             f"{given.named} is {in_toml(given.value)}, and wants a text",
             f'write `{given.key} = "{in_toml(given.value)}"`' if scalar else f'write `{given.key} = "…"`',
         )
+    if len(f"{given.key}={given.value}".encode(errors="replace")) > LONGEST_WORD:
+        raise wrong(
+            given.origin,
+            f"{given.named} is too long for a variable: Linux takes {LONGEST_WORD} bytes, name and all",
+            "put it into a file on the box and name the file",
+        )
     if "\0" in given.value or not _encodes(given.value):
         raise wrong(
             given.origin,
             f"{given.named} holds a character that no variable can hold",
             "leave out NUL and bytes that are not UTF-8",
         )
+
+
+def refuse_read_only(given: Given, name: str) -> None:
+    """
+    Insist on a variable that the shell lets be set.
+
+    Raises:
+        ConfigError: it is one of the shell's own.
+    """
+    if name in READ_ONLY:
+        named = given.named if name == given.key else f"{given.named}: `{name}`"
+        raise wrong(given.origin, f"{named} is the shell's own variable, and cannot be set", "take it out")
 
 
 def _encodes(text: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mtpdeploy.inventory import flags
 from mtpdeploy.inventory.document import Document, dotted
-from mtpdeploy.inventory.given import Given, env_claims, given_in, own_key, twice, unknown
+from mtpdeploy.inventory.given import Given, env_claims, given_in, own_key, refuse_read_only, twice, unknown
 from mtpdeploy.inventory.keys import DEFAULTS, HOST_KEYS, QUIRKS, REACHES, SERVER_KEYS, TABLES
 from mtpdeploy.inventory.origin import Claim, Claims, did_you_mean, in_toml, nearest, shown, wrong
 from mtpdeploy.inventory.secrecy import SECRET_FLAGS
@@ -99,6 +99,8 @@ def server_key_claims(keys: Iterable[Given]) -> Claims:
     spelled: dict[str, Given] = {}
     for given in keys:
         name = given.key if own_key(given, SERVER_KEYS) else flag_name(given)
+        for secret in given.value if name == "secrets" else ():
+            refuse_read_only(given, secret)
         if name in spelled:
             raise twice(spelled[name], given, name)
         spelled[name] = given

@@ -99,6 +99,16 @@ def test_variables_reach_the_same_keys(resolve_text: Resolve) -> None:
             "write a value as in `mem_fraction_static = 0.8`",
         ),
         (
+            Overrides(sets=("env.EUID=0",)),
+            "`--set env.EUID`: `EUID` is the shell's own variable, and cannot be set",
+            "take it out",
+        ),
+        (
+            Overrides(sets=("env.A=" + "x" * 131070,)),
+            "`--set env.A`: `A` is too long for a variable: Linux takes 131071 bytes, name and all",
+            "put it into a file on the box and name the file",
+        ),
+        (
             Overrides(sets=("port=1", "port=2")),
             "`--set port`: `port` is given twice: also by `--set port`",
             ONE,
