@@ -4,6 +4,7 @@ The keys of hosts.toml that are mtpdeploy's own, what each wants, and the variab
 Every other key of a server is a flag of SGLang: see `flags.py`.
 """
 
+import ipaddress
 import math
 import re
 from collections.abc import Callable
@@ -61,7 +62,12 @@ def is_address(value: object) -> bool:
     """
     A host name or an IP address, without user, port or brackets.
     """
-    return is_word(value) and bool(re.fullmatch(r"[\w:][\w.:%-]*", str(value))) and str(value).count(":") != 1
+    if not (is_word(value) and re.fullmatch(r"[\w:][\w.:%-]*", str(value))):
+        return False
+    try:
+        return ":" not in str(value) or bool(ipaddress.IPv6Address(value))
+    except ValueError:
+        return False
 
 
 def is_port(value: object) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from mtpdeploy.errors import ConfigError
+from mtpdeploy.inventory.secrecy import masked
 
 LONGEST_SHOWN = 80
 """Characters of a user's text that an error repeats: a line of a terminal, so the rest stays readable."""
@@ -86,9 +87,9 @@ def wrong(origin: Origin, what: str, hint: str) -> ConfigError:
 
 def shown(value: object) -> str:
     """
-    A user's text as an error repeats it: on one line, no control characters, not endless.
+    A user's text as an error repeats it: on one line, no control characters, not endless, no secret.
     """
-    text = value if isinstance(value, str) else repr(value)
+    text = masked(value if isinstance(value, str) else repr(value))
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"
 

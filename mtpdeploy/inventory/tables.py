@@ -10,10 +10,13 @@ from mtpdeploy.inventory.document import Document, dotted
 from mtpdeploy.inventory.given import Given, env_claims, given_in, own_key, refuse_read_only, twice, unknown
 from mtpdeploy.inventory.keys import DEFAULTS, HOST_KEYS, QUIRKS, REACHES, SERVER_KEYS, TABLES
 from mtpdeploy.inventory.origin import Claim, Claims, did_you_mean, in_toml, nearest, shown, wrong
-from mtpdeploy.inventory.secrecy import SECRET_FLAGS
+from mtpdeploy.inventory.secrecy import LOGIN_PASSWORD, SECRET_FLAGS
 
 REACH = "reach"
 """The key under which a host's `ssh`, `address` or `alias` is kept, as (key, text): one of them wins."""
+
+LOGINS = (*REACHES, "proxy_jump")
+"""The keys of a host in which people write how they log in."""
 
 FORMS = {
     "hosts": "[hosts.NAME]",
@@ -57,6 +60,12 @@ def host_claims(document: Document, path: tuple[str, ...], table: dict[str, Any]
     """
     claims: Claims = {}
     for given in given_in(document, path, table):
+        if given.key in LOGINS and isinstance(given.value, str) and LOGIN_PASSWORD.search(given.value):
+            raise wrong(
+                given.origin,
+                f"a password stands in {given.named}, and mtpdeploy keeps and uses none",
+                "leave it out and log in by a key: `ssh-copy-id` puts it there, `identity_file` names it",
+            )
         if own_key(given, HOST_KEYS) is None:
             near = nearest(given.key, list(HOST_KEYS))
             raise unknown(given, near, "the keys are " + ", ".join(f"`{k}`" for k in HOST_KEYS))

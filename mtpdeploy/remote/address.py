@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from mtpdeploy.core.machine import Host
 from mtpdeploy.errors import ConfigError
+from mtpdeploy.inventory.secrecy import masked
 
 HINT = (
     'paste the provider\'s line whole and in quotes, for example "ssh -p 19248 root@203.0.113.20", '
@@ -48,8 +49,30 @@ def parse_address(text: str, *, name: str | None = None) -> Host:
     line = text.strip().removeprefix("$ ").strip()
     if not line:
         raise ConfigError("no host is given", hint=HINT)
+    if re.match(r"(\S*/)?sshpass(\s|\Z)", line):
+        raise _password()
     host = _read_command(line) if re.match(r"(\S*/)?ssh(\s|\Z)", line) else _read_destination(line)
     return replace(host, name=name) if name else host
+
+
+def _refuse_password(text: str) -> None:
+    """
+    Insist on an address without a password; it is repeated in no error.
+
+    Raises:
+        ConfigError: `user:password@host`, or `ssh://user:password@host`.
+    """
+    user, at, _ = re.sub(r"\A[a-z]+://", "", text).rpartition("@")
+    if at and ":" in user:
+        raise _password()
+
+
+def _password() -> ConfigError:
+    return ConfigError(
+        "a password stands in this address, and mtpdeploy keeps and uses none",
+        hint="leave it out and log in by a key: put yours on the box with `ssh-copy-id`, and name it with "
+        "`-i FILE` or `identity_file` where it is not one of ~/.ssh",
+    )
 
 
 def _read_command(line: str) -> Host:
@@ -59,7 +82,7 @@ def _read_command(line: str) -> Host:
     try:
         words = shlex.split(line)[1:]
     except ValueError as error:
-        raise ConfigError(f"the ssh line has an open quote: {line}", hint=HINT) from error
+        raise ConfigError(f"the ssh line has an open quote: {masked(line)}", hint=HINT) from error
     destination: str | None = None
     found: dict[str, list[str]] = {}
     for flag, value in _flags(words):
@@ -123,7 +146,7 @@ def _apply(host: Host, found: dict[str, list[str]]) -> Host:
         elif flag == "i":
             changes["identity_file"] = values[0]
         elif flag == "J":
-            changes["proxy_jump"] = values[0]
+            changes["proxy_jump"] = read_jump(values[0])
         elif flag == "L":
             changes["forwards"] = tuple(_forward(value) for value in values)
         else:
@@ -135,11 +158,26 @@ def _apply(host: Host, found: dict[str, list[str]]) -> Host:
     return replace(named, name=_made_name(named))
 
 
+def read_jump(text: str) -> str:
+    """
+    A `-J` value: hosts with a comma between them.
+
+    Raises:
+        ConfigError: one of them has a password in it.
+    """
+    for jump in text.split(","):
+        _refuse_password(jump.strip())
+    return text
+
+
 def _read_destination(text: str) -> Host:
     """
     Read `[user@]host[:port]`, `[user@][v6][:port]` or `ssh://…`.
     """
+    _refuse_password(text)
     user: str | None
+    if "://" in text and not text.startswith("ssh://"):
+        raise ConfigError(f"this is no ssh address: {text}", hint=HINT)
     if text.startswith("ssh://"):
         user, address, port = _read_url(text)
     else:
@@ -173,10 +211,14 @@ def _read_host_port(text: str) -> tuple[str, int | None]:
     bracketed = re.match(r"\[([^\]]*)\](?::(.*))?\Z", text)
     if bracketed:
         address, port = bracketed.groups()
+        if ":" in address and not _is_ip(address):
+            raise ConfigError(f"this is no IPv6 address: {address}", hint=HINT)
         return address, None if port is None else read_port(port)
     if text.count(":") == 1:
         address, _, port = text.partition(":")
         return address, read_port(port)
+    if ":" in text and not _is_ip(text):
+        raise ConfigError(f"this is neither host:port nor an IPv6 address: {text}", hint=HINT)
     return text, None
 
 
@@ -198,6 +240,15 @@ def _option(text: str) -> str:
     """
     if not re.match(r"[A-Za-z]\w*(\s*=|\s+)\s*\S", text.strip()) or "\n" in text:
         raise ConfigError(f"`-o` wants Name=value: {text}", hint=HINT)
+    name, value = re.split(r"\s*=\s*|\s+", text.strip(), maxsplit=1)
+    if name.lower() == "setenv":
+        raise ConfigError(
+            "`-o SetEnv` in an ssh line gives the server no variable",
+            hint="write it into `env` of the host or the server in hosts.toml; of a secret only the name, "
+            "into `secrets` of the server, and the value into ~/.mtpdeploy/env on the box",
+        )
+    if name.lower() == "proxyjump":
+        read_jump(value)
     return text.strip()
 
 

@@ -83,6 +83,24 @@ REFUSED = {
     "ssh://root@a:0": "65535: 0",
     "ssh://root@a/etc": "no path",
     "[::1": "[::1",
+    "http://x": "no ssh address: http://x",
+    "sftp://root@x": "no ssh address: sftp://root@x",
+    "127.0.0.1:22:33": "neither host:port nor an IPv6 address: 127.0.0.1:22:33",
+    "root@a:b:c": "neither host:port nor an IPv6 address: a:b:c",
+    "[a:b]:22": "no IPv6 address: a:b",
+    "ssh -o SetEnv=A=hunter2 root@a": "SetEnv",
+    "ssh -o 'setenv A=hunter2' root@a": "SetEnv",
+    "ssh://root:hunter2@a": "a password",
+    "ssh://root:hun/ter2@a:99999": "a password",
+    "root:hunter2@a": "a password",
+    "http://u:hunter2@a": "a password",
+    "ssh root:hunter2@a": "a password",
+    "ssh 'root:my hunter2@a'": "a password",
+    "ssh 'ssh://root:hunter2@a": "open quote",
+    "ssh -J b,me:hunter2@c root@a": "a password",
+    "ssh -J ssh://me:hunter2@c root@a": "a password",
+    "ssh -o ProxyJump=me:hunter2@c root@a": "a password",
+    "sshpass -p hunter2 ssh root@a": "a password",
 }
 
 
@@ -107,6 +125,7 @@ class TestParseAddress:
             parse_address(text)
 
         assert (True, True) == (REFUSED[text] in caught.value.message, bool(caught.value.hint))
+        assert "hunter2" not in caught.value.message
 
     def test_takes_the_name_it_is_given(self) -> None:
         """
