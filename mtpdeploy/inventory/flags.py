@@ -13,6 +13,7 @@ from msgspec import json, structs
 from mtpdeploy.core.server import FlagValue
 from mtpdeploy.engines.sglang import flag_table
 from mtpdeploy.engines.sglang.flag_table import Flag
+from mtpdeploy.engines.sglang.limits import FIXED, RANGES
 from mtpdeploy.inventory.keys import LARGEST_PORT, is_port
 from mtpdeploy.inventory.origin import LONGEST_SHOWN, in_toml, nearest, shown
 
@@ -62,7 +63,7 @@ def complaint(key: str, value: object) -> tuple[str, str] | None:
         return f"cannot be {shown(str(value))}", f"write a value as in `{key} = {EXAMPLES[flag.kind]}`"
     reasons = [flag_table.check_value(era, value) for era in _eras(flag)]  # type: ignore[arg-type]
     if None in reasons:
-        return None
+        return _out_of_range(flag, key, value)
     reason = str(reasons[0]).removeprefix(f"{flag.name} takes ")
     choices = flag.shapes[-1].choices or ()
     if len(choices) > FEW and isinstance(value, type(choices[0])):
@@ -70,6 +71,28 @@ def complaint(key: str, value: object) -> tuple[str, str] | None:
     elif len(repr(value)) > LONGEST_SHOWN:
         reason = reason.replace(repr(value), shown(repr(value)))
     return f"wants {reason}", _advice(flag, key, value)
+
+
+def is_fixed(key: str) -> bool:
+    """
+    Whether a flag, in whatever spelling, says what is served and where, which no concession changes.
+    """
+    return newest_name(key) in FIXED
+
+
+def _out_of_range(flag: Flag, key: str, value: object) -> tuple[str, str] | None:
+    """
+    As `complaint`, for a value of the right kind.
+    """
+    allowed = RANGES.get(flag.name)
+    numbers = [
+        one for one in (value if isinstance(value, list) else [value]) if isinstance(one, (int, float))
+    ]
+    if allowed is None or all(map(allowed.holds, numbers)):
+        return None
+    what = "a number" if flag.kind == "float" else "a whole number"
+    wants = f"numbers {allowed}" if isinstance(value, list) else f"{what} {allowed}"
+    return f"wants {wants}, not {in_toml(value)}", f"write a value as in `{key} = {EXAMPLES[flag.kind]}`"
 
 
 def from_text(key: str, text: str) -> FlagValue:

@@ -9,6 +9,7 @@ from mtpdeploy.core.diagnosis import Cause, Verdict
 from mtpdeploy.core.ladder import Ladder, Rung
 from mtpdeploy.core.server import FlagValue, ServerSpec
 from mtpdeploy.engines.sglang.rungs import RUNGS
+from mtpdeploy.errors import ConfigError
 from mtpdeploy.inventory import flags
 from mtpdeploy.inventory.document import Document, dotted
 from mtpdeploy.inventory.given import Given, check_name, env_claims, given_in, own_key, unknown
@@ -130,6 +131,8 @@ def _flags_only(document: Document, path: KeyPath, table: dict[str, Any]) -> lis
                 f"{one.named} is no flag of SGLang, and a rung changes nothing else",
                 "take it out, or set it in the server's table",
             )
+        if flags.is_fixed(one.key):
+            raise _no_concession(one, one.named)
     return given
 
 
@@ -142,7 +145,17 @@ def _unset(given: Given) -> str:
             f"`unset` in `[{given.table}]`: there is no flag `{shown(given.key)}`",
             f"the nearest right name is `{near}`" if near else "use SGLang's name of a flag, with `_`",
         )
+    if flags.is_fixed(name):
+        raise _no_concession(given, f"`unset` in `[{given.table}]`: `{shown(given.key)}`")
     return name
+
+
+def _no_concession(given: Given, named: str) -> ConfigError:
+    return wrong(
+        given.origin,
+        f"{named} says what is served and where, and no concession changes that",
+        "take it out of the rung; what the server is stands in its own table",
+    )
 
 
 def _cause(document: Document, where: KeyPath, name: str) -> Cause:

@@ -67,7 +67,7 @@ def test_every_cause_can_be_named(load_text: Load) -> None:
     hosts.toml knows each cause by the name of its member, in small letters and with dashes.
     """
     answers = ", ".join(f'"{name}"' for name in CAUSES)
-    text = f'[[ladders.l.rung]]\nname = "a"\nanswers = [{answers}]\nset = {{ port = 1 }}\ngives_up = "x"\n'
+    text = f'[[ladders.l.rung]]\nname = "a"\nanswers = [{answers}]\nset = {{ tp = 1 }}\ngives_up = "x"\n'
     rung = load_text(text).ladders["l"].value.rungs[0]
 
     assert frozenset(Cause) == rung.causes
@@ -80,9 +80,7 @@ def test_every_built_in_rung_can_be_named_and_not_be_taken(name: str, load_text:
     A built-in rung stands in `rungs`; an own one of its name is refused.
     """
     ladder = load_text(f'[ladders.l]\nrungs = ["{name}"]\n').ladders["l"].value
-    text = (
-        f'[[ladders.l.rung]]\nname = "{name}"\nanswers = ["unknown"]\nset = {{ port = 1 }}\ngives_up = "x"\n'
-    )
+    text = f'[[ladders.l.rung]]\nname = "{name}"\nanswers = ["unknown"]\nset = {{ tp = 1 }}\ngives_up = "x"\n'
     with pytest.raises(ConfigError) as caught:
         load_text(text)
 

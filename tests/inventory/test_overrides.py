@@ -99,6 +99,11 @@ def test_variables_reach_the_same_keys(resolve_text: Resolve) -> None:
             "write a value as in `mem_fraction_static = 0.8`",
         ),
         (
+            Overrides(sets=("mem_fraction_static=1.0",)),
+            "`--set mem_fraction_static`: `mem_fraction_static` wants a number above 0 and below 1, not 1.0",
+            "write a value as in `mem_fraction_static = 0.8`",
+        ),
+        (
             Overrides(sets=("env.EUID=0",)),
             "`--set env.EUID`: `EUID` is the shell's own variable, and cannot be set",
             "take it out",

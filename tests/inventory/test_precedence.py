@@ -137,9 +137,7 @@ def test_a_ladder_of_the_project_replaces_that_of_the_user(resolve_text: Resolve
     """
     Ladders are not mixed: one file's table is the whole ladder.
     """
-    rung = (
-        "[[ladders.l.rung]]\nname = '{0}'\nanswers = ['oom-graphs']\ngives_up = 'x'\nset = {{ port = 1 }}\n"
-    )
+    rung = "[[ladders.l.rung]]\nname = '{0}'\nanswers = ['oom-graphs']\ngives_up = 'x'\nset = {{ tp = 1 }}\n"
     resolved = resolve_text(
         rung.format("mine") + SERVER + HOST, user_text=rung.format("theirs"), overrides=Overrides(ladder="l")
     )
