@@ -94,7 +94,7 @@ def inventory_for(asked: Asked) -> Inventory:
     """
     inventory = load(asked.config_file)
     on = asked.on or os.environ.get("MTPDEPLOY_ON") or ""
-    named = asked.server or os.environ.get("MTPDEPLOY_SERVER") or asked.config_file
+    named = asked.server is not None or os.environ.get("MTPDEPLOY_SERVER") or asked.config_file is not None
     if means_demo(on.strip()) and not named:
         return load(str(resources.files("mtpdeploy.demo") / "hosts.toml"))
     return inventory

@@ -43,7 +43,7 @@ def explain(*, as_json: bool, **asked: Any) -> int | Answer:
             }
             for row in told.rows
         ]
-        return Answer({"values": rows, "warnings": list(told.warnings)})
+        return Answer({"values": rows})
     cells = [
         (
             row.key,
@@ -54,6 +54,4 @@ def explain(*, as_json: bool, **asked: Any) -> int | Answer:
         for row in told.rows
     ]
     click.echo(tables.table(("key", "value", "from", "overrides"), cells))
-    for warning in told.warnings:
-        click.echo(f"warning: {warning}", err=True)
     return 0

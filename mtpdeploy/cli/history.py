@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mtpdeploy.cli import tables
+from mtpdeploy.cli import options, tables
 from mtpdeploy.cli.documents import ascent_document, exit_status
 from mtpdeploy.cli.output import Answer
 from mtpdeploy.cli.words import in_short
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command("history")
-@click.option("--on", "host", help="Only ascents on this host.")
-@click.option("--server", help="Only ascents of this server.")
-@click.option("-n", "--last", "count", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--on", "host", type=options.Text(), help="Only ascents on this host.")
+@click.option("--server", type=options.Text(), help="Only ascents of this server.")
+@click.option("-n", "--last", "count", type=options.Whole(1), default=20, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 def command(host: str | None, server: str | None, count: int, *, as_json: bool) -> Answer | None:
     """

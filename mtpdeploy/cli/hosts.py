@@ -70,7 +70,7 @@ def add(config_file: str | None, name: str, ssh_line: str, *, force: bool) -> No
 
 
 @command.command("forget")
-@click.argument("host")
+@click.argument("host", type=options.Text())
 @click.pass_obj
 def forget(config_file: str | None, host: str) -> None:
     """

@@ -12,9 +12,7 @@ from mtpdeploy.cli import options
 @click.command("logs")
 @options.running
 @click.option("-f", "--follow", is_flag=True, help="Go on as the log grows, until Ctrl-C or the end.")
-@click.option(
-    "--attempt", type=click.IntRange(1), help="Attempt of the newest ascent; the newest by default."
-)
+@click.option("--attempt", type=options.Whole(1), help="Attempt of the newest ascent; the newest by default.")
 @click.option("--local", is_flag=True, help="Only the copy kept here; the box is not asked.")
 def command(attempt: int | None, *, follow: bool, local: bool, **asked: Any) -> int:
     """

@@ -12,8 +12,15 @@ from mtpdeploy.cli import options
 
 @click.command("render")
 @options.server
-@click.option("--sglang", "version", help="Version to spell the flags for; the newest known by default.")
-@click.option("--python", default="python3", show_default=True, help="Interpreter on the box.")
+@click.option(
+    "--sglang",
+    "version",
+    type=options.Text(),
+    help="Version to spell the flags for; the newest known by default.",
+)
+@click.option(
+    "--python", type=options.Text(), default="python3", show_default=True, help="Interpreter on the box."
+)
 def command(version: str | None, python: str, **asked: Any) -> int:
     """
     Print the wrapper script of a first attempt, for any SGLang version, without touching a box.

@@ -11,7 +11,9 @@ from mtpdeploy.cli.words import cause_name
 
 @click.command("rungs")
 @options.config
-@click.option("--ladder", "name", default="default", show_default=True, help="Ladder to list.")
+@click.option(
+    "--ladder", "name", type=options.Text(), default="default", show_default=True, help="Ladder to list."
+)
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 def command(config_file: str | None, name: str, *, as_json: bool) -> Answer | None:
     """

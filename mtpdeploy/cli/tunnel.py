@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 @click.command("tunnel")
 @options.running
-@click.option("--port", type=click.IntRange(1, 65535), help="Port on the box; that of the server by default.")
-@click.option("--local-port", type=click.IntRange(0, 65535), help="Port here; the same as there by default.")
+@click.option("--port", type=options.Whole(1, 65535), help="Port on the box; that of the server by default.")
+@click.option("--local-port", type=options.Whole(0, 65535), help="Port here; the same as there by default.")
 def command(port: int | None, local_port: int | None, **asked: Any) -> int:
     """
     Keep localhost:PORT open on the endpoint of a box, until Ctrl-C.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @click.command("up")
 @options.server
-@click.option("--max-attempts", type=click.IntRange(1), help="Attempts of this ascent at most.")
+@click.option("--max-attempts", type=options.Whole(1), help="Attempts of this ascent at most.")
 @click.option("--dry-run", is_flag=True, help="Show script, ladder and what would be stopped; touch nothing.")
 @click.option("--detach", is_flag=True, help="Launch the first attempt and leave; `attach` goes on.")
 @click.option("--force", is_flag=True, help="Restart although the same configuration is already serving.")

@@ -24,11 +24,10 @@ class Row(Struct, frozen=True):
 
 class Explained(Struct, frozen=True):
     """
-    The rows; what in the environment was not understood; and a limit of attempts where one is given.
+    The rows, and a limit of attempts where one is given.
     """
 
     rows: tuple[Row, ...]
-    warnings: tuple[str, ...] = ()
     max_attempts: int | None = None
 
 

@@ -200,5 +200,12 @@ VARIABLES = {
 SET_PREFIX = "MTPDEPLOY_SET_"
 """What stands before a flag's name in capital letters: MTPDEPLOY_SET_MEM_FRACTION_STATIC=0.85."""
 
-INNER_VARIABLES = ("MTPDEPLOY_RUN", "MTPDEPLOY_PROC", "MTPDEPLOY_DEMO")
+INNER_VARIABLES = (
+    "MTPDEPLOY_RUN",
+    "MTPDEPLOY_PROC",
+    "MTPDEPLOY_DEMO",
+    "MTPDEPLOY_DEMO_HOME",
+    "MTPDEPLOY_DEMO_PARENT",
+    "MTPDEPLOY_DEMO_START",
+)
 """Set by mtpdeploy itself for servers, box programs and the demo box; none is a setting."""

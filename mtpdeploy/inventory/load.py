@@ -12,7 +12,7 @@ from mtpdeploy.core.ladder import Ladder
 from mtpdeploy.inventory.document import Document, read
 from mtpdeploy.inventory.given import check_name
 from mtpdeploy.inventory.ladders import ladder
-from mtpdeploy.inventory.origin import Claim, Claims, over
+from mtpdeploy.inventory.origin import Claim, Claims, Kind, Origin, over, wrong
 from mtpdeploy.inventory.overrides import Environment, read_environment
 from mtpdeploy.inventory.tables import host_claims, server_claims, top
 
@@ -54,7 +54,9 @@ def load(
     environment = read_environment(os.environ if environ is None else environ)
     directory = directory or Path.cwd()
     chosen = environment.settings.get("MTPDEPLOY_CONFIG")
-    named = os.fspath(config) if config else chosen.value if chosen else ""
+    named = os.fspath(config) if config is not None else chosen.value if chosen else ""
+    if config is not None and not named.strip():
+        raise wrong(Origin(Kind.OPTION, "--config"), "no file is named", "leave it out to read ./hosts.toml")
     project = directory / Path(named).expanduser() if named else directory / FILE_NAME
     user = (user_directory or user_config_directory()) / FILE_NAME
     paths = [project] if _same(project, user) else [project, user]

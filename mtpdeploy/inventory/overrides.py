@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from mtpdeploy.errors import ConfigError
 from mtpdeploy.inventory import flags
 from mtpdeploy.inventory.given import Given, check_variable, twice
 from mtpdeploy.inventory.keys import INNER_VARIABLES, SERVER_KEYS, SET_PREFIX, VARIABLES
@@ -30,12 +31,11 @@ class Overrides(Struct, frozen=True):
 
 class Environment(Struct, frozen=True):
     """
-    What the variables say: the server's keys, the other settings by name, and what was not understood.
+    What the variables say: the server's keys, and the other settings by name.
     """
 
     server: Claims
     settings: dict[str, Claim[str]]
-    warnings: tuple[str, ...] = ()
 
 
 def option_claims(overrides: Overrides) -> Claims:
@@ -61,30 +61,43 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
     Read every variable that begins with `MTPDEPLOY_`; an empty one counts as not given.
 
     Raises:
-        ConfigError: `MTPDEPLOY_SET_…` names no flag, or a value cannot be.
+        ConfigError: a name that means nothing, `MTPDEPLOY_SET_…` that names no flag, or a wrong value.
     """
     given: list[Given] = []
     settings: dict[str, Claim[str]] = {}
-    warnings: list[str] = []
     for name in sorted(environ):
         text = environ[name]
         origin = Origin(Kind.VARIABLE, name)
-        if not name.startswith("MTPDEPLOY_") or name.startswith(INNER_VARIABLES) or not text:
+        if not name.upper().startswith("MTPDEPLOY_") or name in INNER_VARIABLES or not text:
             continue
-        if name.startswith(SET_PREFIX):
+        if name.startswith(SET_PREFIX) and name.isupper():
             given.append(_from_text(name.removeprefix(SET_PREFIX).lower(), text, origin))
         elif name in SERVER_VARIABLES:
             given.append(_from_text(SERVER_VARIABLES[name], text, origin))
         elif name in VARIABLES:
             settings[name] = Claim(_clean(text, origin), origin)
         else:
-            names = [known.removeprefix("MTPDEPLOY_") for known in (*VARIABLES, SET_PREFIX)]
-            near = nearest(name.removeprefix("MTPDEPLOY_"), names)
-            warnings.append(
-                f"the variable `{shown(name)}` means nothing to mtpdeploy"
-                + (f": the nearest right name is `MTPDEPLOY_{near}`" if near else "")
-            )
-    return Environment(_claims(given), settings, tuple(warnings))
+            raise _unknown(name, origin)
+    return Environment(_claims(given), settings)
+
+
+def _unknown(name: str, origin: Origin) -> ConfigError:
+    """
+    The error for a variable that is meant for mtpdeploy, and means nothing to it.
+    """
+    upper = name.upper()
+    names = [known.removeprefix("MTPDEPLOY_") for known in VARIABLES]
+    near = nearest(upper.removeprefix("MTPDEPLOY_"), names)
+    if upper.startswith(SET_PREFIX):
+        key = upper.removeprefix(SET_PREFIX).lower()
+        flag = key if key in SERVER_KEYS or flags.newest_name(key) else flags.nearest_name(key)
+        near = f"SET_{flag.upper()}" if flag else None
+    known = ", ".join(f"`{variable}`" for variable in (*VARIABLES, f"{SET_PREFIX}…"))
+    return wrong(
+        origin,
+        "this variable means nothing to mtpdeploy",
+        f"the nearest right name is `MTPDEPLOY_{shown(near)}`" if near else f"the variables are {known}",
+    )
 
 
 LONGEST_NUMBER = 9

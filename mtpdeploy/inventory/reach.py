@@ -169,12 +169,22 @@ def files(inventory: Inventory) -> str:
 
 
 def _asked(inventory: Inventory, on: str | None) -> tuple[str, Origin]:
-    variable = inventory.environment.settings.get("MTPDEPLOY_ON")
-    if on is not None and on.strip():
-        return on.strip(), Origin(Kind.OPTION, "--on")
-    if variable is not None:
-        return variable.value.strip(), variable.origin
-    return "", BUILT_IN
+    """
+    What names a host, and where; "" where nothing does.
+
+    Raises:
+        ConfigError: an option or a variable that is there names nothing: another host is not what it means.
+    """
+    given = inventory.environment.settings.get("MTPDEPLOY_ON")
+    if on is not None:
+        given = Claim(on, Origin(Kind.OPTION, "--on"))
+    if given is None:
+        return "", BUILT_IN
+    if not given.value.strip():
+        raise wrong(
+            given.origin, "no host is named", "leave it out for the only host of hosts.toml, or name one"
+        )
+    return given.value.strip(), given.origin
 
 
 def _only(inventory: Inventory) -> str:

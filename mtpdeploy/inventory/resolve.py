@@ -75,7 +75,6 @@ def resolve(
         ladder,
         Explained(
             rows=(*rows_of(chosen.key, chosen.claims), *rows_of(host.key, host.claims), ladder_row),
-            warnings=inventory.environment.warnings,
             max_attempts=limit.value if limit else None,
         ),
     )
@@ -97,12 +96,12 @@ def explain(
         ConfigError: as `resolve`, but neither a server nor a host has to be configured.
     """
     settings = inventory.environment.settings
-    servers = list(inventory.servers) if not (server or "MTPDEPLOY_SERVER" in settings) else [server]
+    servers = list(inventory.servers) if server is None and "MTPDEPLOY_SERVER" not in settings else [server]
     rows: list[Row] = []
     for name in servers:
         chosen = choose_server(inventory, name, overrides)
         rows += [*rows_of(chosen.key, chosen.claims), _ladder(inventory, chosen)[1]]
-    if on or "MTPDEPLOY_ON" in settings:
+    if on is not None or "MTPDEPLOY_ON" in settings:
         hosts = [choose_host(inventory, on, read_address=read_address, is_alias=is_alias)]
     else:
         hosts = [configured_host(inventory, name, read_address=read_address) for name in inventory.hosts]
@@ -111,7 +110,7 @@ def explain(
     rows += [Row(name, claim.value, claim.origin) for name, claim in settings.items()]
     limit = max_attempts(overrides, inventory.environment)
     once = {row.key: row for row in rows}
-    return Explained(tuple(once.values()), inventory.environment.warnings, limit.value if limit else None)
+    return Explained(tuple(once.values()), limit.value if limit else None)
 
 
 def choose_server(inventory: Inventory, server: str | None, overrides: Overrides = NOTHING) -> Chosen:
@@ -157,13 +156,15 @@ def server_of(inventory: Inventory, chosen: Chosen) -> ServerSpec:
 def _server_name(inventory: Inventory, server: str | None) -> str:
     variable = inventory.environment.settings.get("MTPDEPLOY_SERVER")
     names = list(inventory.servers)
-    if server or variable is not None:
-        name = server or (variable.value if variable else "")
+    if server is not None or variable is not None:
+        name = server if server is not None else variable.value if variable else ""
         if name not in names:
             what = f"there is no server `{shown(name)}` in {files(inventory)}"
             hint = did_you_mean(name, names, "the servers are") if names else "write a `[servers.NAME]` table"
             raise (
-                ConfigError(what, hint=hint) if server or not variable else wrong(variable.origin, what, hint)
+                ConfigError(what, hint=hint)
+                if server is not None or not variable
+                else wrong(variable.origin, what, hint)
             )
         return name
     if len(names) == 1:

@@ -205,6 +205,16 @@ class TestDemo:
 
 
 class TestExplain:
+    @pytest.mark.parametrize("words", [("--gpu", "0,1"), ("--gpu", "0", "--gpu", "1"), ("--gpu", "0, 1")])
+    def test_several_gpus(self, words: tuple[str, ...], folder: Path, run: Run) -> None:
+        """
+        With commas or by several options.
+        """
+        (folder / "hosts.toml").write_text(HOSTS)
+        rows = json.loads(run("config", "explain", "qwen", *words, "--json").out)["values"]
+
+        assert [[0, 1]] == [row["value"] for row in rows if row["key"] == "servers.qwen.gpus"]
+
     def test_every_value_with_its_origin(
         self, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -1,6 +1,11 @@
+import re
 from pathlib import Path
 
+import pytest
+
+from mtpdeploy.errors import ConfigError
 from mtpdeploy.inventory import Overrides, Row, in_toml, load
+from mtpdeploy.inventory.keys import INNER_VARIABLES, VARIABLES
 from tests.inventory.conftest import HOST, SERVER, Load, Resolve
 
 PROJECT = """
@@ -172,26 +177,47 @@ def test_one_file_is_not_read_twice(tmp_path: Path) -> None:
     assert 1 == len(inventory.hosts["h"]["reach"])
 
 
-def test_an_unknown_variable_is_a_warning(load_text: Load) -> None:
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("MTPDEPLOY_SRVER", "MTPDEPLOY_SERVER"),
+        ("MTPDEPLOY_PORTT", "MTPDEPLOY_PORT"),
+        ("MTPDEPLOY_port", "MTPDEPLOY_PORT"),
+        ("mtpdeploy_port", "MTPDEPLOY_PORT"),
+        ("MTPDEPLOY_SET_mem_fraction_static", "MTPDEPLOY_SET_MEM_FRACTION_STATIC"),
+        ("mtpdeploy_set_prt", "MTPDEPLOY_SET_PORT"),
+    ],
+)
+def test_an_unknown_variable_is_an_error(name: str, nearest: str, load_text: Load) -> None:
     """
-    A misspelled variable is told with the nearest right name; mtpdeploy's inner ones and empty ones are not.
+    A misspelled variable is refused with the nearest right name; its value is not repeated.
     """
-    inventory = load_text(
-        None,
-        environ={
-            "MTPDEPLOY_SRVER": "x",
-            "MTPDEPLOY_XYZZY": "hunter2",
-            "MTPDEPLOY_RUN": "r",
-            "MTPDEPLOY_DEMO_HOME": "/x",
-            "MTPDEPLOY_PORT": "",
-            "HOME": "/x",
-        },
-    )
+    with pytest.raises(ConfigError) as caught:
+        load_text(None, environ={name: "hunter2"})
 
-    assert (
-        (
-            "the variable `MTPDEPLOY_SRVER` means nothing to mtpdeploy:"
-            " the nearest right name is `MTPDEPLOY_SERVER`"
-        ),
-        "the variable `MTPDEPLOY_XYZZY` means nothing to mtpdeploy",
-    ) == inventory.environment.warnings
+    assert f"`{name}`: this variable means nothing to mtpdeploy" == caught.value.message
+    assert f"the nearest right name is `{nearest}`" == caught.value.hint
+
+
+def test_a_variable_that_is_near_none(load_text: Load) -> None:
+    """
+    All of them are named then.
+    """
+    with pytest.raises(ConfigError) as caught:
+        load_text(None, environ={"MTPDEPLOY_XYZZY": "1"})
+
+    assert all(f"`{name}`" in caught.value.hint for name in VARIABLES)
+    assert "`MTPDEPLOY_SET_…`" in caught.value.hint
+
+
+def test_every_variable_of_the_program_is_known(load_text: Load) -> None:
+    """
+    Whatever the sources name may be set, and so may others that are empty or not meant for mtpdeploy.
+    """
+    root = Path(__file__).parents[2]
+    files = [*(root / "mtpdeploy").rglob("*.py"), *(root / "templates").iterdir()]
+    named = {name for file in files for name in re.findall(r"MTPDEPLOY_[A-Z_]*[A-Z]\b", file.read_text())}
+    named -= {name for name in named if name.startswith("MTPDEPLOY_SET_")}
+
+    assert named == {*VARIABLES, *INNER_VARIABLES}
+    assert load_text(None, environ={**dict.fromkeys(INNER_VARIABLES, "x"), "MTPDEPLOY_NIX": "", "HOME": "/x"})

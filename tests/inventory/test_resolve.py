@@ -319,3 +319,36 @@ def test_explains_nothing_where_nothing_is_configured(load_text: Load) -> None:
     An empty place is a table without rows.
     """
     assert () == explain(load_text(None), read_address=parse_address).rows
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_an_empty_name_of_a_host_is_refused(blank: str, resolve_text: Resolve) -> None:
+    """
+    A shell variable that is not set must not mean the one host there is.
+    """
+    with pytest.raises(ConfigError) as caught:
+        resolve_text(SERVER + HOST, on=blank)
+
+    assert "`--on`: no host is named" == caught.value.message
+    assert caught.value.hint
+
+
+def test_a_blank_variable_is_refused_too(resolve_text: Resolve) -> None:
+    """
+    An empty variable is one that is not set; a blank one is a mistake.
+    """
+    assert "h" == resolve_text(SERVER + HOST, environ={"MTPDEPLOY_ON": ""}).host.name
+    with pytest.raises(ConfigError) as caught:
+        resolve_text(SERVER + HOST, environ={"MTPDEPLOY_ON": " "})
+
+    assert "`MTPDEPLOY_ON`: no host is named" == caught.value.message
+
+
+def test_an_empty_name_of_a_server_is_refused(resolve_text: Resolve) -> None:
+    """
+    The same for the server.
+    """
+    with pytest.raises(ConfigError) as caught:
+        resolve_text(SERVER + HOST, server="")
+
+    assert "there is no server `` in `hosts.toml`" == caught.value.message
