@@ -17,6 +17,7 @@ from mtpdeploy.engines.sglang.rungs import LADDERS
 from mtpdeploy.errors import ConfigError
 from mtpdeploy.inventory.explain import Explained
 from mtpdeploy.inventory.load import Inventory, load
+from mtpdeploy.inventory.origin import did_you_mean, shown
 from mtpdeploy.inventory.overrides import Overrides
 from mtpdeploy.inventory.reach import choose_host, host_of, means_demo
 from mtpdeploy.inventory.resolve import explain, resolve
@@ -68,7 +69,9 @@ def find_ladder(config_file: str | None, name: str) -> Ladder:
         return own[name].value
     if name in LADDERS:
         return LADDERS[name]
-    raise ConfigError(f"there is no ladder `{name}`", hint="the ladders are " + ", ".join([*own, *LADDERS]))
+    raise ConfigError(
+        f"there is no ladder `{shown(name)}`", hint=did_you_mean(name, [*own, *LADDERS], "the ladders are")
+    )
 
 
 def explained(asked: Asked) -> Explained:

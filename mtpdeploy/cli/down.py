@@ -22,7 +22,7 @@ def command(*, as_json: bool, **asked: Any) -> int | Answer:
     from mtpdeploy.cli.choose import host_from  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.cli.opening import open_tools  # noqa: PLC0415
     from mtpdeploy.cli.plain import Plain  # noqa: PLC0415
-    from mtpdeploy.core.units import duration  # noqa: PLC0415
+    from mtpdeploy.core.units import counted, duration  # noqa: PLC0415
     from mtpdeploy.deploy.down import take_down  # noqa: PLC0415
 
     target = options.Asked(**asked)
@@ -38,7 +38,9 @@ def command(*, as_json: bool, **asked: Any) -> int | Answer:
             click.echo(f"stopped {run}", err=True)
         forced = f" ({len(down.killed)} by KILL)" if down.killed else ""
         count = len(down.ended) + len(down.killed)
-        click.echo(f"{count} processes ended{forced} in {duration(down.seconds)}", err=True)
+        click.echo(
+            f"{counted(count, 'process', 'processes')} ended{forced} in {duration(down.seconds)}", err=True
+        )
         for left in down.left:
             click.secho(f"still there: {left}", err=True, fg="red")
         if not down.left:

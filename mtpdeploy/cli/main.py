@@ -126,7 +126,7 @@ def _run(arguments: Sequence[str]) -> int:
     except MtpDeployError as error:
         return _fail(error, arguments)
     except click.ClickException as error:
-        return _fail(ConfigError(_sentence(error), hint=_usage_hint(error)), arguments)
+        return _misused(error, arguments)
     except (click.Abort, KeyboardInterrupt):
         return _fail(Interrupted("interrupted"), arguments)
     except ReaderGone:
@@ -138,6 +138,16 @@ def _run(arguments: Sequence[str]) -> int:
     from mtpdeploy.cli.output import print_answer  # noqa: PLC0415 - not for `--help`
 
     return print_answer(answer)
+
+
+def _misused(error: click.ClickException, arguments: Sequence[str]) -> int:
+    """
+    Print what is wrong with a command line, or for one without a command what there is.
+    """
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message())
+        return error.exit_code
+    return _fail(ConfigError(_sentence(error), hint=_usage_hint(error)), arguments)
 
 
 def _fail(error: MtpDeployError, arguments: Sequence[str]) -> int:

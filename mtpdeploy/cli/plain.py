@@ -11,6 +11,7 @@ import click
 from mtpdeploy.cli.words import sentence
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.units import counted
 from mtpdeploy.remote.lines import terminal_view
 
 COLOURS = {
@@ -62,7 +63,9 @@ class Plain:
         left_out = len(lines) - SHOWN_AT_ONCE
         if left_out > 0:
             half = SHOWN_AT_ONCE // 2
-            lines[half:-half] = [f"… {left_out} lines are not shown; the copy of the log has them …"]
+            lines[half:-half] = [
+                f"… {counted(left_out, 'line is', 'lines are')} not shown; the copy of the log has them …"
+            ]
         if lines:
             self._print("\n".join(f"  | {shorten_line(line)}" for line in lines), "bright_black")
 

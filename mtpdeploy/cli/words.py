@@ -7,7 +7,7 @@ import shlex
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End, Verdict
 from mtpdeploy.core.outcome import Ascent, Outcome, Report
-from mtpdeploy.core.units import duration
+from mtpdeploy.core.units import counted, duration
 
 SIMULATED = "simulated: this box, its GPU and its server are mtpdeploy's built-in demo, not real hardware"
 """Said wherever the demo box is shown."""
@@ -38,7 +38,8 @@ def sentence(event: events.AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - a
         case events.Cleared(ended=ended, killed=killed, seconds=seconds):
             forced = f", {len(killed)} of them by KILL" if killed else ""
             count = len(ended) + len(killed)
-            return f"cleared: {count} processes ended{forced}, memory and port free in {duration(seconds)}"
+            told = counted(count, "process", "processes")
+            return f"cleared: {told} ended{forced}, memory and port free in {duration(seconds)}"
         case events.Planned():
             return _planned(event)
         case events.Foretold(line=line, reason=reason):

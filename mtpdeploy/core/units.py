@@ -1,5 +1,5 @@
 """
-How quantities are written. The only place that formats bytes and seconds.
+How quantities are written. The only place that formats bytes, seconds and counts.
 """
 
 GIB = 1 << 30
@@ -14,6 +14,13 @@ def gib(amount: float) -> str:
     Bytes as GiB with two decimals, as SGLang prints them: `51.05 GiB`.
     """
     return f"{amount / GIB:.2f} GiB"
+
+
+def counted(number: int, one: str, more: str) -> str:
+    """
+    A number with the word for one or for more: `1 process`, `3 processes`.
+    """
+    return f"{number} {one if number == 1 else more}"
 
 
 def duration(seconds: float) -> str:

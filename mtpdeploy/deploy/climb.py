@@ -17,6 +17,7 @@ from mtpdeploy.core.machine import Facts
 from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome
 from mtpdeploy.core.server import ServerSpec, changes
+from mtpdeploy.core.units import counted
 from mtpdeploy.deploy.attempt import Attempt, check_flags
 from mtpdeploy.deploy.calibration import Memory
 from mtpdeploy.deploy.ground import clear_way, look
@@ -143,7 +144,8 @@ class Climb:
         if last.end is End.LOST:
             return Step(None, None, "the box is out of reach; `mtpdeploy attach` goes on once it is back")
         if len(self.ascent.outcomes) >= allowed:
-            return Step(None, None, f"{allowed} attempts were allowed (--max-attempts)")
+            limit = counted(allowed, "attempt was", "attempts were")
+            return Step(None, None, f"{limit} allowed (--max-attempts)")
         return next_step(self._order.ladder, self.ascent, self._facts.sglang_version or "")
 
     def _launch(

@@ -2,6 +2,7 @@
 Where a value came from, and how an error says so.
 """
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +13,10 @@ from mtpdeploy.inventory.secrecy import masked
 
 LONGEST_SHOWN = 80
 """Characters of a user's text that an error repeats: a line of a terminal, so the rest stays readable."""
+
+
+MOST_LISTED = 16
+"""Names that an error lists: two or three lines of a terminal."""
 
 
 class Kind(StrEnum):
@@ -121,9 +126,18 @@ def nearest(name: str, names: list[str]) -> str | None:
 
 def did_you_mean(name: str, names: list[str], otherwise: str) -> str:
     """
-    A hint with the nearest right name, or all of them.
+    A hint with the nearest right name, or with those there are.
     """
     near = nearest(name, names)
     if near is not None:
         return f"the nearest right name is `{near}`"
-    return f"{otherwise}: " + ", ".join(f"`{n}`" for n in names) if names else otherwise
+    return f"{otherwise}: {listed(names)}" if names else otherwise
+
+
+def listed(names: Collection[str]) -> str:
+    """
+    Names as an error lists them: all, or the first few and how many more there are.
+    """
+    first = ", ".join(f"`{name}`" for name in list(names)[:MOST_LISTED])
+    more = len(names) - MOST_LISTED
+    return f"{first} and {more} more" if more > 0 else first

@@ -11,7 +11,18 @@ from mtpdeploy.core.machine import Host
 from mtpdeploy.errors import ConfigError
 from mtpdeploy.inventory.keys import DEMO
 from mtpdeploy.inventory.load import Inventory
-from mtpdeploy.inventory.origin import BUILT_IN, Claim, Claims, Kind, Origin, nearest, over, shown, wrong
+from mtpdeploy.inventory.origin import (
+    BUILT_IN,
+    Claim,
+    Claims,
+    Kind,
+    Origin,
+    listed,
+    nearest,
+    over,
+    shown,
+    wrong,
+)
 from mtpdeploy.inventory.tables import REACH
 
 LINE_PARTS = ("address", "port", "user", "identity_file", "proxy_jump", "alias", "forwards", "ssh_options")
@@ -196,9 +207,8 @@ def _only(inventory: Inventory) -> str:
             hint="paste the line your provider shows: --on 'ssh -p 19248 root@203.0.113.20', or keep it:\n"
             "mtpdeploy hosts add rented 'ssh -p 19248 root@203.0.113.20'; without a machine: --on demo",
         )
-    names = ", ".join(f"`{name}`" for name in inventory.hosts)
     raise ConfigError(
-        f"no host is named, and {files(inventory)} has several: {names}",
+        f"no host is named, and {files(inventory)} has several: {listed(inventory.hosts)}",
         hint=f"name one: `--on {next(iter(inventory.hosts))}`",
     )
 

@@ -13,7 +13,7 @@ from mtpdeploy.errors import ConfigError
 from mtpdeploy.inventory.explain import Explained, Row, rows_of
 from mtpdeploy.inventory.keys import SERVER_KEYS
 from mtpdeploy.inventory.load import Inventory
-from mtpdeploy.inventory.origin import BUILT_IN, Claim, Claims, did_you_mean, over, shown, wrong
+from mtpdeploy.inventory.origin import BUILT_IN, Claim, Claims, did_you_mean, listed, over, shown, wrong
 from mtpdeploy.inventory.overrides import Overrides, max_attempts, option_claims
 from mtpdeploy.inventory.reach import (
     Chosen,
@@ -176,7 +176,7 @@ def _server_name(inventory: Inventory, server: str | None) -> str:
             " mtpdeploy shows every key",
         )
     raise ConfigError(
-        f"no server is named, and {files(inventory)} has several: " + ", ".join(f"`{n}`" for n in names),
+        f"no server is named, and {files(inventory)} has several: {listed(names)}",
         hint=f"name one: `mtpdeploy up {names[0]}`",
     )
 

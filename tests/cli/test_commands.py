@@ -42,6 +42,17 @@ def test_help_names_every_command_and_exit_status(run: Run) -> None:
     assert all(f"\n    {status} " in out for status in (0, 1, 2, 3, 4, 5, 6, 8, 70, 130))
 
 
+@pytest.mark.parametrize("words", [(), ("config",)], ids=["mtpdeploy", "a group"])
+def test_no_command(words: tuple[str, ...], run: Run) -> None:
+    """
+    Without a command its help is shown, and nothing was done: 2, without an error.
+    """
+    said = run(*words)
+
+    assert (2, "") == (said.status, said.err)
+    assert run(*words, "--help").out.strip() == said.out.strip()
+
+
 def test_version(run: Run) -> None:
     """
     `--version` prints name and version.

@@ -24,6 +24,14 @@ class TestDecisions:
     What happens after a failed attempt.
     """
 
+    def test_one_attempt_is_no_plural(self, place: Place, port: int) -> None:
+        """
+        The reason for the end reads naturally.
+        """
+        ascent = place.up(place.server(port, SEED), max_attempts=1)
+
+        assert "1 attempt was allowed (--max-attempts)" == ascent.stopped_because
+
     def test_max_attempts(self, place: Place, port: int) -> None:
         """
         No attempt more than allowed, and the ascent says why it ended.

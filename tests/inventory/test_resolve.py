@@ -352,3 +352,29 @@ def test_an_empty_name_of_a_server_is_refused(resolve_text: Resolve) -> None:
         resolve_text(SERVER + HOST, server="")
 
     assert "there is no server `` in `hosts.toml`" == caught.value.message
+
+
+def test_a_long_list_of_names_is_cut(resolve_text: Resolve) -> None:
+    """
+    Of hundreds of servers, hosts or ladders an error names a few, and how many more there are.
+    """
+    servers = "".join(f'[servers.s{n}]\nmodel_path = "/m"\n' for n in range(500))
+    hosts = "".join(f'[hosts.h{n}]\naddress = "h"\n' for n in range(500))
+    said = []
+    for server, on in ((None, "h1"), ("zzz", "h1"), ("s1", None)):
+        with pytest.raises(ConfigError) as caught:
+            resolve_text(servers + hosts, server=server, on=on)
+        said.append(f"{caught.value.message} {caught.value.hint}")
+
+    assert all("`, `" in text and "and 484 more" in text and len(text) < 400 for text in said)
+
+
+def test_the_nearest_of_many_names_is_named(resolve_text: Resolve) -> None:
+    """
+    What was most likely meant needs no list.
+    """
+    servers = "".join(f'[servers.model-{n}]\nmodel_path = "/m"\n' for n in range(500))
+    with pytest.raises(ConfigError) as caught:
+        resolve_text(servers + HOST, server="modell-499")
+
+    assert "the nearest right name is `model-499`" == caught.value.hint
