@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtpdeploy.cli import options
-from mtpdeploy.cli.output import print_json
+from mtpdeploy.cli.output import Answer
 from mtpdeploy.errors import SERVER_NOT_UP, ConfigError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ NEWEST = "0.5.23"
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 def command(
     *, compare: str | None, solve: bool, want: tuple[str, ...], svg: str | None, as_json: bool, **asked: Any
-) -> int:
+) -> Answer | int:
     """
     Say whether a server fits, how many requests and tokens it gets, and what would fail.
 
@@ -56,9 +56,7 @@ def command(
         from mtpdeploy.cli.solving import show_solution  # noqa: PLC0415 - only with --solve
 
         return show_solution(server, predict, want, as_json=as_json)
-    forecast = _predicted(server, predict)
-    _show(server, forecast, svg=svg, as_json=as_json)
-    return SERVER_NOT_UP if str(forecast.fit) == "does not fit" else 0
+    return _show(server, _predicted(server, predict), svg=svg, as_json=as_json)
 
 
 def _subject(asked: dict[str, Any]) -> "tuple[ServerSpec, Predict]":
@@ -98,7 +96,7 @@ def _predicted(server: "ServerSpec", predict: "Predict") -> "Forecast":
     return forecast
 
 
-def _show(server: "ServerSpec", forecast: "Forecast", *, svg: str | None, as_json: bool) -> None:
+def _show(server: "ServerSpec", forecast: "Forecast", *, svg: str | None, as_json: bool) -> Answer | int:
     from mtpdeploy.cli import budget  # noqa: PLC0415 - only to show a plan
 
     if svg is not None:
@@ -109,9 +107,9 @@ def _show(server: "ServerSpec", forecast: "Forecast", *, svg: str | None, as_jso
             raise ConfigError(
                 f"`--svg {svg}`: {error.strerror}", hint="name a file that can be written"
             ) from None
+    status = SERVER_NOT_UP if forecast.fit == "does not fit" else 0
     if as_json:
-        print_json(budget.document(forecast))
-        return
+        return Answer(budget.document(forecast), status)
     for text, colour in budget.bar(forecast):
         click.secho(text, fg=colour, nl=False)
     click.echo("\n\n" + budget.budget_table(forecast) + "\n")
@@ -119,9 +117,10 @@ def _show(server: "ServerSpec", forecast: "Forecast", *, svg: str | None, as_jso
     first, *rest = budget.verdict_lines(forecast)
     click.secho(first, fg=colours.get(str(forecast.fit), "red"), bold=True)
     click.echo("\n".join(rest))
+    return status
 
 
-def _compare(server: "ServerSpec", predict: "Predict", compare: str, *, as_json: bool) -> int:
+def _compare(server: "ServerSpec", predict: "Predict", compare: str, *, as_json: bool) -> Answer | int:
     from mtpdeploy.cli import budget  # noqa: PLC0415 - only to show a plan
     from mtpdeploy.cli.planning import with_setting  # noqa: PLC0415
 
@@ -131,7 +130,6 @@ def _compare(server: "ServerSpec", predict: "Predict", compare: str, *, as_json:
     settings = {f"{key}={value}": with_setting(server, key, value) for value in values.split(",")}
     forecasts = {name: _predicted(changed, predict) for name, changed in settings.items()}
     if as_json:
-        print_json({name: budget.document(forecast) for name, forecast in forecasts.items()})
-    else:
-        click.echo(budget.compared(forecasts))
+        return Answer({name: budget.document(forecast) for name, forecast in forecasts.items()})
+    click.echo(budget.compared(forecasts))
     return 0

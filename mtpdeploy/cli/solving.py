@@ -6,7 +6,7 @@ import click
 from msgspec import to_builtins
 
 from mtpdeploy.cli import budget, tables
-from mtpdeploy.cli.output import print_json
+from mtpdeploy.cli.output import Answer
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.wish import Solution, Wish
 from mtpdeploy.deploy.planner import Predict
@@ -17,9 +17,11 @@ WISHES = ("requests", "context", "tokens")
 """What `--want` takes."""
 
 
-def show_solution(server: ServerSpec, predict: Predict, want: tuple[str, ...], *, as_json: bool) -> int:
+def show_solution(
+    server: ServerSpec, predict: Predict, want: tuple[str, ...], *, as_json: bool
+) -> Answer | int:
     """
-    Find the configuration that a wish needs and show it; return the exit status.
+    Find the configuration that a wish needs and show it; its document, or the exit status.
 
     Raises:
         ConfigError: a wish that is none.
@@ -29,11 +31,11 @@ def show_solution(server: ServerSpec, predict: Predict, want: tuple[str, ...], *
     if asked is None:
         raise ConfigError("the box has none of the GPUs that are asked for", hint="`--gpu N` names others")
     solution = solve(server, asked.version, predict, wish)
+    status = SERVER_NOT_UP if solution is None else 0
     if as_json:
-        print_json(_document(wish, solution))
-    else:
-        _show(server, wish, solution)
-    return SERVER_NOT_UP if solution is None else 0
+        return Answer(_document(wish, solution), status)
+    _show(server, wish, solution)
+    return status
 
 
 def read_wish(want: tuple[str, ...]) -> Wish:
