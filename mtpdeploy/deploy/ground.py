@@ -11,7 +11,7 @@ from mtpdeploy.core.stale import Blocker, Clearance, judge
 from mtpdeploy.core.units import gib
 from mtpdeploy.deploy.order import Order, Tools
 from mtpdeploy.remote import stale
-from mtpdeploy.remote.facts import survey
+from mtpdeploy.remote.facts import survey, unfit
 from mtpdeploy.remote.retry import again
 
 
@@ -43,8 +43,12 @@ def clear_way(order: Order, tools: Tools, facts: Facts) -> Facts:
     End what is ours and in the way, wait until port and GPU memory are back, and look again.
 
     Raises:
-        BoxUnfit: something that is not to be ended is in the way; named in the message.
+        BoxUnfit: something that is not to be ended is in the way, or the launch would fail anyhow; nothing
+            has been ended then.
     """
+    problem = unfit(facts, order.host, order.server)
+    if problem is not None:
+        raise problem
     clearance = judge(facts, order.server, keep_others=order.options.keep_others)
     if not (clearance.ours or clearance.others or clearance.foreign):
         return facts

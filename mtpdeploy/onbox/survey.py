@@ -20,6 +20,7 @@ from mtpdeploy.onbox.identity import identify, proc_root, read_file, same, table
 from mtpdeploy.onbox.interpreters import Interpreters
 from mtpdeploy.onbox.model import model_facts, small_text
 from mtpdeploy.onbox.processes import HOUSE, Crowd
+from mtpdeploy.onbox.workdir import work_dir_facts
 
 GPU_FIELDS = "index,uuid,name,memory.total,memory.free,memory.used,compute_cap,power.draw"
 HOLDER_FIELDS = "gpu_uuid,pid,used_memory,process_name"
@@ -69,34 +70,6 @@ def holder_pids(holders: str) -> set[int]:
     """
     fields = [line.split(",")[1].strip() for line in holders.splitlines() if line.count(",") >= 2]
     return {int(field) for field in fields if field.isdigit()}
-
-
-def work_dir_facts(work_dir: str) -> dict[str, Any]:
-    """
-    Whether files can be made in a folder that may not be there yet, and the free bytes of its disk.
-
-    Nothing is left behind: where the folder is missing, its nearest parent is tried.
-    """
-    place = work_dir
-    while not os.path.lexists(place) and os.path.dirname(place) != place:
-        place = os.path.dirname(place)
-    problem = ""
-    trial = os.path.join(place, f".mtpdeploy-{os.getpid()}-{time.time_ns()}")
-    try:
-        handle = os.open(trial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        try:
-            os.write(handle, b"\0" * 4096)
-        finally:
-            os.close(handle)
-            os.unlink(trial)
-    except OSError as error:
-        problem = f"{error.strerror}: {place}"
-    try:
-        disk = os.statvfs(place)
-        free = disk.f_bavail * disk.f_frsize
-    except OSError:
-        free = 0
-    return {"path": work_dir, "problem": problem, "free": free}
 
 
 def memory_facts() -> dict[str, Any]:

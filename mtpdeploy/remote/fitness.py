@@ -148,12 +148,13 @@ def require_disk(facts: Facts, host: Host, least: int = LEAST_FREE_BYTES) -> Non
 def require_work_dir(facts: Facts, host: Host) -> None:
     """
     Raises:
-        BoxUnfit: files cannot be made in the work directory.
+        BoxUnfit: a run cannot be made in the work directory.
     """
     if not facts.work_dir_writable:
         raise BoxUnfit(
             f"the work directory on `{host.name}` cannot be written: {facts.work_dir_problem}",
-            hint=f"set `work_dir` of the host in hosts.toml to a folder that can (now {facts.work_dir})",
+            hint="mend that path there (its owner, its mode, or what stands in its place),\n"
+            f"or set `work_dir` of the host in hosts.toml to another folder (now {facts.work_dir})",
         )
 
 

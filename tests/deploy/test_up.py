@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End
 from mtpdeploy.demo.home import Hostile
+from mtpdeploy.deploy.ground import clear_way, look
 from mtpdeploy.deploy.journal import history
 from mtpdeploy.errors import BoxLocked, BoxUnfit, ConfigError
 from mtpdeploy.remote import lock
@@ -117,6 +119,40 @@ class TestAlreadyRunning:
         assert not ascent.already_running
         assert not before & {pid for pid, _, _ in place.home.living()}
         assert ["ours, ended"] == [event.fate for event in place.of(events.InTheWay)]
+
+    @pytest.mark.parametrize("name", ["launch.lock", "latest"])
+    def test_nothing_is_ended_where_nothing_can_be_launched(self, place: Place, port: int, name: str) -> None:
+        """
+        What would make the launch fail is told while the old server serves on.
+        """
+        place.up(place.server(port))
+        before = place.home.living()
+        path = place.home.path / ".mtpdeploy" / name
+        path.unlink()
+        path.mkdir()
+
+        with pytest.raises(BoxUnfit, match=f"Is a directory: {path}"):
+            place.up(place.server(port), force=True)
+
+        assert before == place.home.living()
+
+    def test_nothing_is_ended_between_attempts_either(self, place: Place, port: int) -> None:
+        """
+        A climb that cannot launch its next attempt ends no server of ours for its sake.
+        """
+        place.up(place.server(port))
+        before = place.home.living()
+        order = place.order(place.server(port), force=True)
+        facts = structs.replace(
+            look(place.tools(), order.server),
+            work_dir_writable=False,
+            work_dir_problem="Permission denied: /",
+        )
+
+        with pytest.raises(BoxUnfit, match="Permission denied: /"):
+            clear_way(order, place.tools(), facts)
+
+        assert before == place.home.living()
 
     def test_another_configuration_takes_its_place(self, place: Place, port: int) -> None:
         """

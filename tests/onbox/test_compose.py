@@ -8,7 +8,7 @@ import pytest
 from mtpdeploy import onbox
 from mtpdeploy.onbox import compose, script
 
-PROGRAMS = ["launch", "stop", "files"]
+PROGRAMS = ["ask", "files", "follow", "launch", "lock", "stop", "survey"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -278,6 +279,62 @@ def test_a_work_directory_that_cannot_be(place: Place) -> None:
     found = place.survey()
 
     assert (False, f"Not a directory: {place.work_dir}") == (found.work_dir_writable, found.work_dir_problem)
+
+
+PLAIN_ROOT = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "sh", "-s")
+"""A root that modes of files hold for, as they do for every other user."""
+
+
+def plain_shell() -> tuple[str, ...]:
+    """
+    A shell of a user for whom the modes of files count.
+    """
+    return PLAIN_ROOT if os.geteuid() == 0 else ("sh", "-s")
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "why"),
+    [
+        ("runs", lambda path: path.touch(), "Not a directory"),
+        ("runs", lambda path: path.symlink_to("nowhere"), "No such file or directory"),
+        ("runs", lambda path: path.mkdir(0o000), "Permission denied"),
+        ("runs", lambda path: path.mkdir(0o500), "Permission denied"),
+        ("runs", lambda path: path.mkdir(0o300), "Permission denied"),
+        ("launch.lock", lambda path: path.mkdir(), "Is a directory"),
+        ("launch.lock", lambda path: path.touch(0o400), "Permission denied"),
+        ("launch.lock", os.mkfifo, "Not a regular file"),
+        ("lock.guard", lambda path: path.mkdir(), "Is a directory"),
+        ("lock", lambda path: path.mkdir(), "Is a directory"),
+        ("latest", lambda path: path.mkdir(), "Is a directory"),
+    ],
+)
+def test_what_a_launch_would_fail_on(place: Place, name: str, make: Callable[[Path], None], why: str) -> None:
+    """
+    What earlier runs left, and the next launch cannot work with, is found out beforehand, by its path.
+    """
+    place.work_dir.mkdir()
+    path = place.work_dir / name
+    make(path)
+    place.shell = plain_shell()
+    found = place.survey()
+
+    assert (False, f"{why}: {path}") == (found.work_dir_writable, found.work_dir_problem)
+    assert [path] == list(place.work_dir.iterdir())
+
+
+def test_what_a_launch_left_is_no_trouble(place: Place) -> None:
+    """
+    Runs, the lock files and the link to the newest run are fit for the next launch, and stay as they are.
+    """
+    (place.work_dir / "runs" / "r-1").mkdir(parents=True)
+    for name in ("launch.lock", "lock.guard", "lock"):
+        (place.work_dir / name).touch(0o600)
+    (place.work_dir / "latest").symlink_to("runs/r-1")
+    before = sorted(place.work_dir.rglob("*"))
+    place.shell = plain_shell()
+    found = place.survey()
+
+    assert ("", before) == (found.work_dir_problem, sorted(place.work_dir.rglob("*")))
 
 
 def test_the_demo_box_says_so(place: Place) -> None:
