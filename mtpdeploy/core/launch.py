@@ -2,6 +2,7 @@
 A run: the directory of one attempt on one box, its files, and what they say.
 """
 
+import re
 import shlex
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -42,18 +43,22 @@ READ_ONLY = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS",
 LONGEST_WORD = 131071
 """Bytes of one word or `NAME=value`, NUL apart, that Linux hands to a program (binfmts.h: MAX_ARG_STRLEN)."""
 
+NAME = re.compile(r"(\d{8}-\d{6}Z)-(.+)-[^-]+-(\d+)")
+"""What `run_name` makes: the stamp, the server, the ascent's token and the attempt."""
+
 UNSAFE = str.maketrans(dict.fromkeys("/\\ \t\n:*?\"'$`&;|<>(){}[]!#~", "-"))
 
 
 class RunState(StrEnum):
     """
-    What the files of a run say about it.
+    What the files of a run say about it. UNTOLD: processes of it live, and `proc` does not tell which is it.
     """
 
     STARTING = "starting"
     RUNNING = "running"
     EXITED = "exited"
     VANISHED = "vanished"
+    UNTOLD = "process unknown"
 
 
 def run_name(started: datetime, server: str, ascent: str, attempt: int) -> str:
@@ -64,6 +69,20 @@ def run_name(started: datetime, server: str, ascent: str, attempt: int) -> str:
     what marks the processes of a run as ours.
     """
     return f"{stamp(started)}-{server.translate(UNSAFE)}-{ascent.rpartition('-')[2]}-{attempt}"
+
+
+def told_by_name(name: str) -> tuple[float, str, int] | None:
+    """
+    When a run was started, its server and its attempt, from its name; None for what is not called so.
+    """
+    found = NAME.fullmatch(name)
+    if found is None:
+        return None
+    try:
+        moment = datetime.strptime(found[1], "%Y%m%d-%H%M%SZ").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return moment.timestamp(), found[2], int(found[3])
 
 
 def log_name(started: datetime, attempt: int) -> str:
@@ -94,12 +113,15 @@ def run_state(run: RunRecord) -> RunState:
     Decide a run's state from its files, as house rule: derived, never remembered.
 
     An exit record wins over a process that still looks alive (the supervisor writes it last). A
-    recorded process that is gone without one was killed from outside, or the box was restarted.
+    recorded process that is gone without one was killed from outside, or the box was restarted. Without
+    a recorded process a run is starting only while a launch is under way.
     """
     if run.exit_status is not None:
         return RunState.EXITED
-    if run.process is None:
+    if run.process is None and run.launching:
         return RunState.STARTING
+    if run.process is None and run.family:
+        return RunState.UNTOLD
     return RunState.RUNNING if run.alive else RunState.VANISHED
 
 

@@ -130,8 +130,9 @@ class RunRecord(Struct, frozen=True):
     One run directory on the box, as its files tell: see `core.launch`.
 
     `attempt` is the text of attempt.json, `outcome` of outcome.json where there is one. `alive` says
-    whether the recorded process lives (same start time and boot id, not a zombie). `family` are the
-    other living processes of the run: below it, or with its marker in their environment.
+    whether the recorded process lives (same start time and boot id, not a zombie); there is none where
+    `proc` does not tell it. `launching` says that a launch was under way then. `family` are the other
+    living processes of the run: below it, or with its marker in their environment.
     """
 
     name: str
@@ -143,6 +144,7 @@ class RunRecord(Struct, frozen=True):
     log_bytes: int = 0
     outcome: str | None = None
     family: tuple[ProcessId, ...] = ()
+    launching: bool = False
 
 
 class Facts(Struct, frozen=True):

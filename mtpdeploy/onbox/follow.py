@@ -20,12 +20,15 @@ import time
 from typing import Any
 
 from mtpdeploy.onbox.census import SLOW_POLL, Census
-from mtpdeploy.onbox.identity import pidfd, proc_root, same
+from mtpdeploy.onbox.identity import family, pidfd, proc_root, same
 from mtpdeploy.onbox.lock import renew
+from mtpdeploy.onbox.record import process_of
+from mtpdeploy.onbox.workdir import launching
 
 MAGIC = "MTPDEPLOY-FOLLOW"
 CHUNK = 262144  # four pipe buffers of Linux (64 KiB, pipe(7)); larger ones were not faster
 LIFE_POLL = 0.05  # seconds between two looks at a process without a handle: an end is known within 100 ms
+UNTOLD = 5.0  # seconds without a process and without a launch under way after which a run counts as gone
 BURST = 16  # chunks between two looks at anything else: 4 MiB, some 20 ms
 
 
@@ -193,6 +196,7 @@ class Run:
         self.handle: int | None = None
         self.death = select.poll()
         self.next_look = 0.0
+        self.untold_since: float | None = None
 
     def read(self, name: str) -> dict[str, Any] | None:
         """
@@ -207,14 +211,14 @@ class Run:
 
     def alive(self) -> bool | None:
         """
-        Whether the recorded process lives; None while there is no record.
+        Whether the recorded process lives; None while there is no record that tells it.
         """
         if self.handle is not None and not self.death.poll(0):
             return True
         if self.handle is None and self.process is not None and same(self.process):
             return True
         self.let_go()
-        process = self.read("proc")  # also after a death: a run started again by hand has a new one
+        process = process_of(self.folder)  # also after a death: a run started again by hand has a new one
         if process is None:
             return None
         self.process = process
@@ -225,6 +229,17 @@ class Run:
         if self.handle is not None:
             self.death.register(self.handle, select.POLLIN)
         return True
+
+    def never_told(self, now: float) -> bool:
+        """
+        Whether no record will tell the process any more: nobody launches, and nothing of the run lives.
+        """
+        if self.untold_since is None or launching(os.path.dirname(os.path.dirname(self.folder))):
+            self.untold_since = now
+        if now - self.untold_since < UNTOLD:
+            return False
+        self.untold_since = now
+        return not family(None, os.path.basename(self.folder))
 
     def let_go(self) -> None:
         """
@@ -244,7 +259,8 @@ class Run:
         gone = False
         if self.handle is not None or now >= self.next_look:
             self.next_look = now + (LIFE_POLL if proc_root() else SLOW_POLL)
-            gone = self.alive() is False
+            alive = self.alive()
+            gone = alive is False or (alive is None and self.never_told(now))
         # The record is written before the process ends, so it is looked for after the process.
         record = self.read("exit") if gone or os.path.exists(self.exit) else None
         return record or ({"vanished": True} if gone else None)

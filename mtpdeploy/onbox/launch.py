@@ -18,6 +18,7 @@ import time
 from typing import Any, Iterator
 
 from mtpdeploy.onbox.files import read_record, refusal, store, sync_folder
+from mtpdeploy.onbox.record import checked
 
 INTENT = "attempt.json"
 SCRIPT = "launch.sh"
@@ -99,7 +100,7 @@ def launch(work_dir: str, request: dict[str, Any]) -> dict[str, Any]:
     Under the lock: answer with the run that stands, or make it and start it.
     """
     run_dir = os.path.join(work_dir, "runs", request["run"])
-    standing = read_record(os.path.join(run_dir, PROCESS))
+    standing = checked(read_record(os.path.join(run_dir, PROCESS)))
     if standing is not None:
         return answer_of(standing, existed=True)
     try:
@@ -143,7 +144,7 @@ def start(run_dir: str) -> dict[str, Any]:
     end = time.monotonic() + START_PATIENCE
     while time.monotonic() < end:
         ended = child.poll()
-        standing = read_record(os.path.join(run_dir, PROCESS))
+        standing = checked(read_record(os.path.join(run_dir, PROCESS)))
         if standing is not None:
             return answer_of(standing, existed=False)
         if ended is not None:

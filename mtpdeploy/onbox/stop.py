@@ -12,7 +12,7 @@ import stat
 import time
 from typing import Any
 
-from mtpdeploy.onbox.files import read_record, store
+from mtpdeploy.onbox.files import store
 from mtpdeploy.onbox.identity import (
     below,
     family,
@@ -26,6 +26,7 @@ from mtpdeploy.onbox.identity import (
     send,
     table,
 )
+from mtpdeploy.onbox.record import process_of
 
 SHARED = "/dev/shm"  # noqa: S108 - where the kernel keeps shared memory
 
@@ -65,7 +66,7 @@ class Targets:
         """
         Take in the family of a run; asked first is its supervisor, or all where that is dead.
         """
-        record = read_record(os.path.join(run, "proc"))
+        record = process_of(run)
         members = family(record, os.path.basename(run), entries)
         self.add(members)
         if record is not None and same(record):

@@ -20,7 +20,8 @@ from mtpdeploy.onbox.identity import identify, proc_root, read_file, same, table
 from mtpdeploy.onbox.interpreters import Interpreters
 from mtpdeploy.onbox.model import model_facts, small_text
 from mtpdeploy.onbox.processes import HOUSE, Crowd
-from mtpdeploy.onbox.workdir import work_dir_facts
+from mtpdeploy.onbox.record import process_of
+from mtpdeploy.onbox.workdir import launching, work_dir_facts
 
 GPU_FIELDS = "index,uuid,name,memory.total,memory.free,memory.used,compute_cap,power.draw"
 HOLDER_FIELDS = "gpu_uuid,pid,used_memory,process_name"
@@ -126,22 +127,28 @@ def run_record(folder: str, crowd: Crowd) -> dict[str, Any]:
     One run directory. A file that cannot be read counts as one that is not there.
     """
     name = os.path.basename(folder)
-    process = document(os.path.join(folder, "proc"))
-    known = process is not None and {"pid", "start"} <= set(process)
+    process = process_of(folder)
     ended = document(os.path.join(folder, "exit"))
+    starting = False
+    if process is None and ended is None:
+        # The lock is held until `proc` stands: where it is free, what `proc` says now is the last word.
+        starting = launching(os.path.dirname(os.path.dirname(folder)))
+        process = process_of(folder)
     attempt = small_text(os.path.join(folder, "attempt.json"), LONGEST_RECORD) or ""
-    alive = process is not None and known and same(process)
+    alive = process is not None and same(process)
+    status = None if ended is None else ended.get("status")
     log = log_of(attempt, process)
     return {
         "name": name,
         "attempt": attempt,
-        "process": identify(process["pid"]) if process is not None and alive else process if known else None,
+        "process": (identify(process["pid"]) if process is not None and alive else None) or process,
         "alive": alive,
-        "exit_status": None if ended is None else ended.get("status"),
+        "launching": starting,
+        "exit_status": status if isinstance(status, int) else None,
         "log": log,
         "log_bytes": size_of(os.path.join(folder, log)) if log else 0,
         "outcome": small_text(os.path.join(folder, "outcome.json"), LONGEST_RECORD),
-        "family": crowd.family(name, int(process["pid"]) if process is not None and alive else None),
+        "family": crowd.family(name, process["pid"] if process is not None and alive else None),
     }
 
 

@@ -32,7 +32,9 @@ field() {{
 state=unknown
 if [ -f proc ]; then
   pid=$(field pid) start=$(field start) boot=$(field boot) state=gone
-  if [ -r "/proc/$pid/stat" ]; then
+  if ! [ "$pid" -gt 1 ] 2>/dev/null; then
+    state=unknown
+  elif [ -r "/proc/$pid/stat" ]; then
     stat=$(cat "/proc/$pid/stat" 2>/dev/null)
     set -- ${{stat##*) }}
     [ "$1" != Z ] && [ "$1" != X ] && [ "${{20}}" = "$start" ] && state=alive
@@ -87,6 +89,7 @@ class PolledStream:
         self._ended = False
         self._behind = False
         self._next_heartbeat = clock.monotonic()
+        self._untold_since: float | None = None
         self._first = frames.MAGIC + request["nonce"].encode("ascii") + b"\n"
 
     def read(self, timeout: float) -> bytes | None:
@@ -133,11 +136,19 @@ class PolledStream:
         if now >= self._next_heartbeat:
             self._next_heartbeat = now + self._request["heartbeat"]
             heard += _frame("H", {"t": float(moment), "size": int(size)})
-        if not self._behind and (end or state == b"gone"):
+        if not self._behind and (end or state == b"gone" or self._never_told(state, now)):
             self._ended = True
             record = _record(end) if end else {"vanished": True}
             heard += _frame("X", {**record, "stopped": _record(stop).get("by", "")})
         return heard
+
+    def _never_told(self, state: bytes, now: float) -> bool:
+        """
+        Whether the run has had no process for so long that none is about to come.
+        """
+        if state != b"unknown" or self._untold_since is None:
+            self._untold_since = now
+        return now - self._untold_since >= retry.UNTOLD_LIMIT
 
     def _log_state(self, inode: int, size: int) -> bytes:
         """

@@ -76,6 +76,12 @@ Seconds between two questions where no reader can run on the box. Ours: a third 
 shell scripts this replaces, and one round trip a second is the most a shared sshd should bear.
 """
 
+UNTOLD_LIMIT = 60.0
+"""
+Seconds without a process in `proc` after which a run that is polled counts as gone. A launch takes at most
+30 for the lock and 20 for the first act (onbox/launch.py).
+"""
+
 FULL_QUEUE_TICK = 0.2
 """
 Seconds for which handing over an event to a slow consumer waits before it looks whether to stop.

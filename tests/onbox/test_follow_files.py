@@ -2,16 +2,18 @@
 The files that the reader on the box looks at, without a reader.
 """
 
+import fcntl
 import json
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtpdeploy.core.launch import PROCESS_FILE
+from mtpdeploy.core.launch import PROCESS_FILE, RUN_MARKER
 from mtpdeploy.onbox.follow import Log, Run
 from mtpdeploy.onbox.identity import identify
 from tests.fakes.run import LocalRun
@@ -24,6 +26,64 @@ def run(tmp_path: Path) -> Iterator[LocalRun]:
     """
     with LocalRun(tmp_path / "20261201-093012Z-qwen-1") as run:
         yield run
+
+
+LIMIT = 0.2
+"""Seconds for a process to be told, in these tests."""
+
+
+class TestUntold:
+    """
+    A run's directory that names no process.
+    """
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """
+        A run of which there is nothing but the directory.
+        """
+        monkeypatch.setattr("mtpdeploy.onbox.follow.UNTOLD", LIMIT)
+        folder = tmp_path / "runs" / "20261201-093012Z-qwen-0a1b-1"
+        folder.mkdir(parents=True)
+        return folder
+
+    def ends(self, folder: Path) -> list[dict[str, Any] | None]:
+        """
+        How it ended, asked at once and after the limit.
+        """
+        watched = Run(str(folder))
+        ends = [watched.end()]
+        time.sleep(1.5 * LIMIT)
+        watched.next_look = 0.0
+        return [*ends, watched.end()]
+
+    @pytest.mark.parametrize("text", [None, '{"pid": 1', json.dumps(identify(1))])
+    def test_it_is_not_followed_for_ever(self, folder: Path, text: str | None) -> None:
+        """
+        Where nobody launches and nothing of it lives, it has vanished.
+        """
+        if text is not None:
+            (folder / PROCESS_FILE).write_text(text)
+
+        assert [None, {"vanished": True}] == self.ends(folder)
+
+    def test_a_launch_under_way_is_waited_for(self, folder: Path) -> None:
+        """
+        As long as the launch lock is held, the process may still be told.
+        """
+        with (folder.parent.parent / "launch.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+
+            assert [None, None] == self.ends(folder)
+
+    def test_what_lives_of_it_has_not_vanished(self, folder: Path) -> None:
+        """
+        A server that serves is no dead one, whatever happened to the record.
+        """
+        with LocalRun(folder):
+            (folder / PROCESS_FILE).unlink()
+
+            assert [None, None] == self.ends(folder)
 
 
 class TestRun:
@@ -42,7 +102,7 @@ class TestRun:
             monkeypatch.delattr(os, "pidfd_open")
         watched = Run(str(run.folder))
         seen = [watched.end(), watched.handle is not None]
-        with subprocess.Popen(["sleep", "600"]) as again:
+        with subprocess.Popen(["sleep", "600"], env={RUN_MARKER: run.folder.name}) as again:
             (run.folder / PROCESS_FILE).write_text(json.dumps(identify(again.pid)))
             run.kill()
             watched.next_look = 0.0

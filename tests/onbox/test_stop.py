@@ -143,6 +143,21 @@ def test_process_that_took_the_pid_is_left_alone(run: str, tmp_path: Path) -> No
     assert ([[], []], True) == ([answer["ended"] + answer["killed"] for answer in answers], alive)
 
 
+def test_record_that_names_a_stranger_ends_nobody(tmp_path: Path) -> None:
+    """
+    A living process that is no part of the run is left alone, however exactly `proc` names it.
+    """
+    run_dir = tmp_path / "run-of-ours"
+    run_dir.mkdir()
+    with subprocess.Popen(["sleep", "600"]) as bystander:
+        (run_dir / "proc").write_text(json.dumps(identify(bystander.pid)))
+        stopped = stop(runs=[str(run_dir)])
+        alive = bystander.poll() is None
+        bystander.kill()
+
+    assert ([], [], True) == (stopped["ended"], stopped["killed"], alive)
+
+
 def test_other_server_is_ended_with_its_group_and_nobody_else(extra: list[int]) -> None:
     """
     A server that is not ours goes with what is in its own process group; its neighbours stay.

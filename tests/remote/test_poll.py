@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from mtpdeploy.core.launch import PROCESS_FILE
 from mtpdeploy.errors import ConnectionLost
 from mtpdeploy.remote.box import Box, Result
 from mtpdeploy.remote.follow import Follower, LogSource
@@ -140,6 +141,22 @@ class TestPolling:
 
         assert Ended(None, vanished=True, record={"vanished": True, "stopped": ""}) == witness.events[-1]
         assert stored == bytes(witness.copy)
+
+    @pytest.mark.parametrize("text", [None, '{"pid": 1, "start": "1"}'])
+    def test_a_run_that_never_tells_its_process_has_vanished(
+        self, run: LocalRun, box: LocalBox, text: str | None
+    ) -> None:
+        """
+        It is not asked for for ever, and the first process of the box is never taken for it.
+        """
+        (run.folder / PROCESS_FILE).unlink()
+        if text is not None:
+            (run.folder / PROCESS_FILE).write_text(text)
+        witness = Witness()
+        with follower_of(run, box, witness) as follower:
+            witness.watch(follower, lambda _: False)
+
+        assert Ended(None, vanished=True, record={"vanished": True, "stopped": ""}) == witness.events[-1]
 
     def test_changes_of_the_log_are_told_once(self, run: LocalRun, box: LocalBox) -> None:
         """
