@@ -159,6 +159,7 @@ class Facts(Struct, frozen=True):
     `python` is the interpreter that has sglang, else the one configured, else the first that works;
     `pythons` tells of each place that was looked at what was found there. `nvidia_smi` is "ok",
     "absent", or what went wrong. `work_dir_problem` says why the work directory cannot be written.
+    `runs_problem` says why the run directories could not be looked at ("" where they could).
     `ram_limit_bytes` is the cgroup's limit where there is one, and `noise` what the shell printed on
     standard error.
     """
@@ -187,5 +188,6 @@ class Facts(Struct, frozen=True):
     sglang_flags: tuple[str, ...] = ()
     pythons: tuple[str, ...] = ()
     work_dir_problem: str = ""
+    runs_problem: str = ""
     simulated: bool = False
     noise: str = ""

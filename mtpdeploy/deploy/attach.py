@@ -10,12 +10,13 @@ from mtpdeploy.core.machine import Facts, Host, RunRecord
 from mtpdeploy.core.outcome import Ascent
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Options, Order, Tools
+from mtpdeploy.deploy.runs import is_meant, require_runs, unreadable, untold
 from mtpdeploy.deploy.up import read_outcome, read_record, resume
 from mtpdeploy.errors import BoxUnfit, ConfigError
 from mtpdeploy.remote import lock
 
-LIVING = (RunState.RUNNING, RunState.STARTING)
-"""States of a run that is worth following."""
+LIVING = (RunState.RUNNING, RunState.STARTING, RunState.UNTOLD)
+"""States of a run of which something lives or is about to."""
 
 
 def attach(host: Host, tools: Tools, *, server: str | None = None, break_lock: bool = False) -> Ascent:
@@ -24,17 +25,20 @@ def attach(host: Host, tools: Tools, *, server: str | None = None, break_lock: b
 
     Raises:
         ConfigError: there is no run.
-        BoxUnfit: its server was ready and has ended since.
+        BoxUnfit: its server was ready and has ended since, or what the run left does not tell how it stands.
         BoxLocked: its client lives and is still at it.
     """
     facts = look(tools, None)
     run, record = newest(facts, server=server)
     outcome = read_outcome(run)
+    if run_state(run) is RunState.UNTOLD:
+        raise untold(run)
     if outcome is not None and outcome.end is End.STOPPED:
         raise BoxUnfit(f"run `{run.name}` was stopped by somebody", hint="`mtpdeploy up` starts it again")
     if outcome is not None and outcome.end is End.READY and run_state(run) not in LIVING:
+        status = "not known" if run.exit_status is None else run.exit_status
         raise BoxUnfit(
-            f"the server of run `{run.name}` was ready and has ended since (exit status {run.exit_status})",
+            f"the server of run `{run.name}` was ready and has ended since (exit status {status})",
             hint=f"`mtpdeploy logs --on {host.name}` shows its last lines; `mtpdeploy up` starts it again",
         )
     lease = lock.take(
@@ -59,16 +63,17 @@ def newest(facts: Facts, *, server: str | None = None) -> tuple[RunRecord, Attem
 
     Raises:
         ConfigError: there is none.
+        BoxUnfit: its record cannot be read, or the runs cannot be looked at.
     """
-    found = [
-        (run_state(run) in LIVING, run.name, run, record)
-        for run in facts.runs
-        if (record := read_record(run)) is not None and server in (None, record.asked.name)
-    ]
+    require_runs(facts)
+    found = [run for run in facts.runs if is_meant(run, server)]
     if not found:
         of = f" of `{server}`" if server else ""
         raise ConfigError(f"there is no run{of} on the box", hint="`mtpdeploy up` starts one")
-    _, _, run, record = max(found, key=lambda f: (f[0], f[1]))
+    run = max(found, key=lambda run: (run_state(run) in LIVING, run.name))
+    record = read_record(run)
+    if record is None:
+        raise unreadable(run)
     return run, record
 
 

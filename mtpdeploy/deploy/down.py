@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from mtpdeploy.core.launch import AttemptRecord, RunState, run_state
+from mtpdeploy.core.launch import RunState, run_state
 from mtpdeploy.core.machine import Facts, RunRecord
 from mtpdeploy.core.units import MIB, gib
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Tools
+from mtpdeploy.deploy.runs import is_meant, listens_of, require_runs
 from mtpdeploy.deploy.up import read_record
 from mtpdeploy.remote import lock
 from mtpdeploy.remote.retry import again
@@ -40,22 +41,24 @@ def take_down(tools: Tools, *, server: str | None) -> TakenDown:
     Stop all runs of ours on the box, or those of one server.
 
     Raises:
+        BoxUnfit: the runs cannot be looked at.
         ConnectionLost: the box does not answer within the retry policy.
     """
     facts = look(tools, None)
+    require_runs(facts)
     found = living(facts, server=server)
     if not found:
         return TakenDown((), (), (), (), 0.0)
     python = facts.python or "python3"
-    runs = [Run(work_dir=facts.work_dir, name=run.name, python=python) for run, _ in found]
-    ports = {record.server.port for _, record in found}
+    runs = [Run(work_dir=facts.work_dir, name=run.name, python=python) for run in found]
+    ports = {port for run in found for port in _ports(facts, run)}
     stopped = again(
         lambda: stop(
             tools.box,
             python=python,
             runs=runs,
             port=ports.pop() if len(ports) == 1 else None,
-            gpus=_wanted(facts, {run.name for run, _ in found}),
+            gpus=_wanted(facts, {run.name for run in found}),
             grace=GRACE,
             note=f"{lock.whoami()}, mtpdeploy down",
         )
@@ -69,17 +72,25 @@ def take_down(tools: Tools, *, server: str | None) -> TakenDown:
     )
 
 
-def living(facts: Facts, *, server: str | None) -> Sequence[tuple[RunRecord, AttemptRecord]]:
+def living(facts: Facts, *, server: str | None) -> Sequence[RunRecord]:
     """
     The runs that live, or have left living processes behind; those of one server where a name is given.
     """
     return [
-        (run, record)
+        run
         for run in facts.runs
-        if (run_state(run) in (RunState.RUNNING, RunState.STARTING) or run.family)
-        and (record := read_record(run)) is not None
-        and server in (None, record.asked.name)
+        if (run_state(run) in (RunState.RUNNING, RunState.STARTING) or run.family) and is_meant(run, server)
     ]
+
+
+def _ports(facts: Facts, run: RunRecord) -> set[int]:
+    """
+    The port of a run, from its record; where that cannot be read, those on which its processes listen.
+    """
+    record = read_record(run)
+    if record is not None:
+        return {record.server.port}
+    return listens_of(facts, run)
 
 
 def _wanted(facts: Facts, runs: set[str]) -> dict[str, int]:

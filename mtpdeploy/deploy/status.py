@@ -4,9 +4,10 @@ What runs on a box, told from its files and processes.
 
 from msgspec import Struct
 
-from mtpdeploy.core.launch import AttemptRecord, RunState, run_state
+from mtpdeploy.core.launch import AttemptRecord, RunState, run_state, told_by_name
 from mtpdeploy.core.machine import Facts, RunRecord
 from mtpdeploy.core.outcome import Outcome
+from mtpdeploy.deploy.runs import is_meant, listens_of, require_runs
 from mtpdeploy.deploy.up import read_outcome, read_record
 
 
@@ -14,7 +15,8 @@ class RunStatus(Struct, frozen=True):
     """
     One run on the box: what was asked, what runs, how it stands.
 
-    `state` is `ready` where the outcome says so and the process lives, else what the files say.
+    `state` is `ready` where the outcome says so and the process lives, else what the files say. Of a run
+    whose record cannot be read only what its name and its processes tell is there.
     """
 
     run: str
@@ -32,21 +34,44 @@ class RunStatus(Struct, frozen=True):
 
 def statuses(facts: Facts) -> list[RunStatus]:
     """
-    All runs whose record can be read, newest first.
+    All runs, newest first.
+
+    Raises:
+        BoxUnfit: they cannot be looked at.
     """
+    require_runs(facts)
     found = []
     for run in sorted(facts.runs, key=lambda r: r.name, reverse=True):
         record = read_record(run)
         if record is not None:
             found.append(_status(facts, run, record, read_outcome(run)))
+        elif is_meant(run, None):
+            found.append(_without_record(facts, run))
     return found
 
 
 def is_living(status: RunStatus) -> bool:
     """
-    Whether the run's process lives.
+    Whether anything of the run lives.
     """
-    return status.state.startswith("ready") or status.state in (RunState.RUNNING, RunState.STARTING)
+    return status.state.startswith(("ready", RunState.RUNNING, RunState.STARTING, RunState.UNTOLD))
+
+
+def _without_record(facts: Facts, run: RunRecord) -> RunStatus:
+    started_at, server, attempt = told_by_name(run.name) or (0.0, run.name, 0)
+    return RunStatus(
+        run=run.name,
+        server=server,
+        attempt=attempt,
+        state=f"{run_state(run)}, its record cannot be read",
+        port=min(listens_of(facts, run), default=0),
+        started_at=started_at,
+        pid=run.process.pid if run.process else None,
+        log=f"{facts.work_dir}/runs/{run.name}/{run.log}" if run.log else "",
+        ascent="",
+        accept_length=None,
+        exit_status=run.exit_status,
+    )
 
 
 def _status(facts: Facts, run: RunRecord, record: AttemptRecord, outcome: Outcome | None) -> RunStatus:

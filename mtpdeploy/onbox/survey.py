@@ -110,16 +110,22 @@ def cgroup_memory(root: str) -> tuple[int | None, int | None]:
     return None, None
 
 
-def run_records(folder: str, newest: int, crowd: Crowd) -> list[dict[str, Any]]:
+def run_records(folder: str, newest: int, crowd: Crowd) -> dict[str, Any]:
     """
-    What the newest run directories say, and who of them lives.
+    What the newest run directories say, and who of them lives; and why they could not be looked at.
     """
+    problem = ""
+    names = []
     try:
         with os.scandir(folder) as entries:
             names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
-    except OSError:
-        return []
-    return [run_record(os.path.join(folder, name), crowd) for name in reversed(names[-newest:])]
+        os.stat(os.path.join(folder, "."))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        problem = f"{error.strerror}: {folder}"
+    records = [run_record(os.path.join(folder, name), crowd) for name in reversed(names[-newest:])]
+    return {"runs": records, "runs_problem": problem}
 
 
 def run_record(folder: str, crowd: Crowd) -> dict[str, Any]:
@@ -219,7 +225,7 @@ def main(request: dict[str, Any]) -> None:
         "home": os.path.expanduser("~"),
         "work_dir": work_dir_facts(work_dir),
         "memory": memory_facts(),
-        "runs": run_records(os.path.join(work_dir, "runs"), request["runs"], crowd),
+        **run_records(os.path.join(work_dir, "runs"), request["runs"], crowd),
         "model": model_facts(request["model"], env) if request["model"] else None,
         "simulated": HOUSE in env or env.get("MTPDEPLOY_DEMO") == "1",
         "python": interpreters.answer(request["known_versions"]),

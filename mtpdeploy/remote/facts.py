@@ -203,6 +203,7 @@ def parse(answer: dict[str, Any], *, sent: float = 0.0, received: float = 0.0, n
         processes=tuple(_process(told, holders) for told in crowd["processes"]),
         port_holders=tuple(crowd["port_holders"]),
         runs=tuple(_run(told) for told in answer.get("runs", [])),
+        runs_problem=answer.get("runs_problem", ""),
         model=convert(answer["model"], ModelFacts) if answer.get("model") else None,
         ram_free_bytes=memory.get("free"),
         ram_limit_bytes=memory.get("limit"),

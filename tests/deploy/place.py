@@ -146,6 +146,12 @@ class Place:
         """
         return look(self.tools(emit=lambda _event: None), None)
 
+    def run_folder(self) -> Path:
+        """
+        The directory of the newest run on the box.
+        """
+        return max((self.home.path / ".mtpdeploy" / "runs").iterdir())
+
     def of(self, kind: type) -> list[Any]:
         """
         The events of one kind.

@@ -3,6 +3,7 @@ Going on where another client stopped.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy.attach import newest
 from mtpdeploy.deploy.down import take_down
 from mtpdeploy.deploy.journal import history
+from mtpdeploy.deploy.status import is_living, statuses
 from mtpdeploy.errors import BoxUnfit, ConfigError
+from mtpdeploy.onbox.identity import identify
 from tests.deploy.examples import RECORD
 from tests.deploy.place import FITTING, SEED, Place
 
@@ -189,6 +192,129 @@ class TestRefuses:
 
         with pytest.raises(BoxUnfit, match=r"was ready and has ended since \(exit status \d+\)"):
             place.attach()
+
+
+def damage(path: Path, what: str) -> None:
+    """
+    Make a file of a run what nobody can read.
+    """
+    path.unlink()
+    if what == "folder":
+        path.mkdir()
+    elif what != "missing":
+        path.write_text(what)
+
+
+class TestDamage:
+    """
+    A server serves, and what its run left does not say what it is.
+    """
+
+    @pytest.mark.parametrize("what", ["garbage", '{"ascent": "a', "", "missing", "folder"])
+    def test_a_record_that_cannot_be_read_is_not_climbed_past(
+        self, place: Place, port: int, what: str
+    ) -> None:
+        """
+        No older attempt is taken for the newest: nothing is launched over a server that serves.
+        """
+        place.up(place.server(port, {**FITTING, "max_running_requests": 48}))
+        before = place.home.living()
+        newest_run = place.run_folder()
+        damage(newest_run / "attempt.json", what)
+        place.told.clear()
+
+        with pytest.raises(BoxUnfit, match=f"the record of run `{newest_run.name}` cannot be read") as caught:
+            place.attach()
+        with pytest.raises(BoxUnfit, match="cannot be read"):
+            place.attach(server="qwen")
+
+        assert "`mtpdeploy status`" in caught.value.hint
+        assert "`mtpdeploy down`" in caught.value.hint
+        assert before == place.home.living()
+        assert [] == place.of(events.Launched)
+
+    @pytest.mark.parametrize("what", ["garbage", "missing", "folder"])
+    def test_it_is_still_ours(self, place: Place, port: int, what: str) -> None:
+        """
+        `status` shows it, `up` ends it before it launches anew, and `down` ends it, by its server's name too.
+        """
+        place.up(place.server(port))
+        first = place.run_folder()
+        damage(first / "attempt.json", what)
+        (status,) = statuses(place.facts())
+
+        place.up(place.server(port))
+        second = place.run_folder()
+        damage(second / "attempt.json", what)
+        kept = take_down(place.tools(), server="other")
+        down = take_down(place.tools(), server="qwen")
+
+        assert ("qwen", port, 1, "running, its record cannot be read") == (
+            status.server, status.port, status.attempt, status.state,
+        )  # fmt: skip
+        assert is_living(status)
+        assert ["ours, ended"] == [event.fate for event in place.of(events.InTheWay)]
+        assert ((), (second.name,), ()) == (kept.runs, down.runs, down.left)
+        assert not place.roles()
+
+    @pytest.mark.parametrize("what", ["missing", '{"pid": 1', "folder", "the first process"])
+    def test_a_process_that_is_not_told_does_not_serve(self, place: Place, port: int, what: str) -> None:
+        """
+        It is said at once, not followed; `status` tells that it lives, and `down` ends it.
+        """
+        place.up(place.server(port))
+        before = place.home.living()
+        run = place.run_folder()
+        damage(run / "proc", json.encode(identify(1)).decode() if what == "the first process" else what)
+        (status,) = statuses(place.facts())
+
+        with pytest.raises(BoxUnfit, match=f"run `{run.name}` does not tell its process"):
+            place.attach()
+        living = place.home.living()
+        down = take_down(place.tools(), server=None)
+
+        assert (before, "process unknown", True) == (living, status.state, is_living(status))
+        assert ((run.name,), ()) == (down.runs, down.left)
+        assert not place.roles()
+
+    def test_a_dead_run_without_a_process_is_no_start(self, place: Place, port: int) -> None:
+        """
+        What somebody's launch left behind, with nothing that lives, is not followed for ever.
+        """
+        place.up(place.server(port))
+        take_down(place.tools(), server=None)
+        for name in ("proc", "exit"):
+            (place.run_folder() / name).unlink()
+
+        with pytest.raises(BoxUnfit, match=r"was ready and has ended since \(exit status not known\)"):
+            place.attach()
+
+        assert ["vanished"] == [status.state for status in statuses(place.facts())]
+
+    def test_runs_that_cannot_be_looked_at(self, place: Place, port: int) -> None:
+        """
+        A box whose runs are not readable is not called one without runs, by no command.
+        """
+        facts = structs.replace(place.facts(), runs=(), runs_problem="Permission denied: /w/runs")
+        place.up(place.server(port))
+        runs = place.run_folder().parent
+        runs.rename(runs.with_name("elsewhere"))
+        runs.touch()
+
+        for ask in (
+            lambda: statuses(facts),
+            lambda: newest(facts),
+            lambda: statuses(place.facts()),
+            lambda: take_down(place.tools(), server=None),
+            place.attach,
+        ):
+            with pytest.raises(BoxUnfit, match="the runs on the box cannot be looked at: ") as caught:
+                ask()
+        runs.unlink()
+        runs.with_name("elsewhere").rename(runs)
+
+        assert "processes of these live: " in caught.value.message
+        assert "chmod" in caught.value.hint
 
 
 class TestNewest:

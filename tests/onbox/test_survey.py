@@ -322,6 +322,30 @@ def test_what_a_launch_would_fail_on(place: Place, name: str, make: Callable[[Pa
     assert [path] == list(place.work_dir.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("name", "make", "why"),
+    [
+        ("", lambda path: path.chmod(0o000), "Permission denied"),
+        ("runs", lambda path: path.mkdir(0o000), "Permission denied"),
+        ("runs", lambda path: path.mkdir(0o400), "Permission denied"),
+        ("runs", lambda path: path.touch(), "Not a directory"),
+        ("runs", lambda _path: None, ""),
+    ],
+)
+def test_runs_that_cannot_be_looked_at(
+    place: Place, name: str, make: Callable[[Path], None], why: str
+) -> None:
+    """
+    Where the runs cannot be listed or entered the survey says so; that there are none is another thing.
+    """
+    place.work_dir.mkdir()
+    make(place.work_dir / name)
+    place.shell = plain_shell()
+    found = place.survey()
+
+    assert (f"{why}: {place.work_dir / 'runs'}" if why else "", ()) == (found.runs_problem, found.runs)
+
+
 def test_what_a_launch_left_is_no_trouble(place: Place) -> None:
     """
     Runs, the lock files and the link to the newest run are fit for the next launch, and stay as they are.
