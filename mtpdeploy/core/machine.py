@@ -125,6 +125,25 @@ class ModelFacts(Struct, frozen=True):
     damaged_files: tuple[str, ...] = ()
 
 
+class SecretsFacts(Struct, frozen=True):
+    """
+    What the box tells of the file of secrets, never a value: whether it is there, whose it is, who may
+    read it.
+
+    `given` are the wanted names that it assigns, or that the login's own environment has. `problem` says
+    why it cannot be read; `line` is where sh finds a fault in it (0: somewhere), None where there is none.
+    """
+
+    path: str
+    exists: bool
+    given: tuple[str, ...] = ()
+    owner: str = ""
+    mine: bool = True
+    mode: int = 0o600
+    problem: str = ""
+    line: int | None = None
+
+
 class RunRecord(Struct, frozen=True):
     """
     One run directory on the box, as its files tell: see `core.launch`.
@@ -159,7 +178,8 @@ class Facts(Struct, frozen=True):
     `python` is the interpreter that has sglang, else the one configured, else the first that works;
     `pythons` tells of each place that was looked at what was found there. `nvidia_smi` is "ok",
     "absent", or what went wrong. `work_dir_problem` says why the work directory cannot be written.
-    `runs_problem` says why the run directories could not be looked at ("" where they could).
+    `secrets` is None where no server with secrets was asked about. `runs_problem` says why the run
+    directories could not be looked at ("" where they could).
     `ram_limit_bytes` is the cgroup's limit where there is one, and `noise` what the shell printed on
     standard error.
     """
@@ -189,5 +209,6 @@ class Facts(Struct, frozen=True):
     pythons: tuple[str, ...] = ()
     work_dir_problem: str = ""
     runs_problem: str = ""
+    secrets: SecretsFacts | None = None
     simulated: bool = False
     noise: str = ""

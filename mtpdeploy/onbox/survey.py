@@ -1,7 +1,8 @@
 """
 Everything a deployment asks of a box, answered at once.
 
-The request: {work_dir, configured, pythons, env, model, port, known_versions, runs, nvidia_smi_limit}.
+The request: {work_dir, configured, pythons, env, model, port, known_versions, runs, nvidia_smi_limit,
+secrets_file, secrets}.
 What takes long (nvidia-smi, other interpreters) is asked beside the rest.
 """
 
@@ -21,6 +22,7 @@ from mtpdeploy.onbox.interpreters import Interpreters
 from mtpdeploy.onbox.model import model_facts, small_text
 from mtpdeploy.onbox.processes import HOUSE, Crowd
 from mtpdeploy.onbox.record import process_of
+from mtpdeploy.onbox.secretsfile import secrets_facts
 from mtpdeploy.onbox.workdir import launching, work_dir_facts
 
 GPU_FIELDS = "index,uuid,name,memory.total,memory.free,memory.used,compute_cap,power.draw"
@@ -227,6 +229,9 @@ def main(request: dict[str, Any]) -> None:
         "memory": memory_facts(),
         **run_records(os.path.join(work_dir, "runs"), request["runs"], crowd),
         "model": model_facts(request["model"], env) if request["model"] else None,
+        "secrets": secrets_facts(os.path.join(work_dir, request["secrets_file"]), request["secrets"], env)
+        if request["secrets"]
+        else None,
         "simulated": HOUSE in env or env.get("MTPDEPLOY_DEMO") == "1",
         "python": interpreters.answer(request["known_versions"]),
     }

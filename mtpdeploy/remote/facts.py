@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import DecodeError, ValidationError, convert, json
 
 from mtpdeploy import onbox
-from mtpdeploy.core.launch import shell_path
+from mtpdeploy.core.launch import SECRETS_FILE, shell_path
 from mtpdeploy.core.machine import (
     Facts,
     Gpu,
@@ -21,6 +21,7 @@ from mtpdeploy.core.machine import (
     ModelFacts,
     Process,
     RunRecord,
+    SecretsFacts,
 )
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.units import MIB
@@ -111,6 +112,8 @@ def survey(
         "known_versions": None if known_versions is None else sorted(known_versions),
         "runs": NEWEST_RUNS,
         "nvidia_smi_limit": nvidia_smi_limit,
+        "secrets_file": SECRETS_FILE,
+        "secrets": list(server.secrets) if server else [],
     }
     sent = time.time()
     result = box.run(script(request), limit=LIMIT)
@@ -205,6 +208,7 @@ def parse(answer: dict[str, Any], *, sent: float = 0.0, received: float = 0.0, n
         runs=tuple(_run(told) for told in answer.get("runs", [])),
         runs_problem=answer.get("runs_problem", ""),
         model=convert(answer["model"], ModelFacts) if answer.get("model") else None,
+        secrets=convert(answer["secrets"], SecretsFacts) if answer.get("secrets") else None,
         ram_free_bytes=memory.get("free"),
         ram_limit_bytes=memory.get("limit"),
         simulated=answer.get("simulated", False),

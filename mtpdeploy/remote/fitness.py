@@ -29,6 +29,7 @@ def unfit(facts: Facts, host: Host, server: ServerSpec) -> MtpDeployError | None
             require_gpu(facts, host, server.gpus)
         require_sglang(facts, host)
         require_model(facts, host)
+        require_secrets(facts, host, server.secrets)
         require_disk(facts, host)
         require_work_dir(facts, host)
     except BoxUnfit as error:
@@ -129,6 +130,48 @@ def require_model(facts: Facts, host: Host) -> None:
         raise BoxUnfit(
             f"the model on `{host.name}` lacks {len(model.missing_files)} of its weight files: {named}",
             hint=f"download them again into {model.path}",
+        )
+
+
+def require_secrets(facts: Facts, host: Host, names: Collection[str]) -> None:
+    """
+    Raises:
+        BoxUnfit: the file of secrets cannot be sourced, can be read by others, or lacks a wanted name.
+    """
+    found = facts.secrets
+    if not names or found is None:
+        return
+    missing = [name for name in names if name not in found.given]
+    example = f"`{(missing or list(names))[0]}='…'`"
+    if not found.exists and missing:
+        raise BoxUnfit(
+            f"`{host.name}` has no file of secrets at {found.path}, but {', '.join(missing)} is wanted",
+            hint=f"write {example} there, one name a line, then `chmod 600 {found.path}`",
+        )
+    if not found.exists:
+        return
+    if found.problem or not found.mine:
+        raise BoxUnfit(
+            f"the file of secrets on `{host.name}` cannot be used: {found.path}:"
+            f" {found.problem or f'it belongs to {found.owner}'}",
+            hint=f"make it a file of {facts.user} alone: `chown {facts.user}` and `chmod 600` it",
+        )
+    if found.mode & 0o077:
+        mode = f"{found.mode:04o}"
+        raise BoxUnfit(
+            f"the file of secrets on `{host.name}` can be read by others: {found.path} (mode {mode})",
+            hint=f"on the box: chmod 600 {found.path}",
+        )
+    if found.line is not None:
+        where = f", line {found.line}" if found.line else ""
+        raise BoxUnfit(
+            f"the file of secrets on `{host.name}` is no text that sh can read: {found.path}{where}",
+            hint=f"see `sh -n {found.path}` there; a quote that is never closed is noticed further down",
+        )
+    if missing:
+        raise BoxUnfit(
+            f"the file of secrets on `{host.name}` gives no value to {', '.join(missing)}: {found.path}",
+            hint=f"add a line such as {example}, or take the name out of `secrets` of the server",
         )
 
 

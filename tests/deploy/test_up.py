@@ -18,6 +18,7 @@ from mtpdeploy.core.diagnosis import Cause, End
 from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy.ground import clear_way, look
 from mtpdeploy.deploy.journal import history
+from mtpdeploy.deploy.rehearsal import rehearse
 from mtpdeploy.errors import BoxLocked, BoxUnfit, ConfigError
 from mtpdeploy.remote import lock
 from mtpdeploy.remote.retry import HEARTBEAT
@@ -135,6 +136,23 @@ class TestAlreadyRunning:
             place.up(place.server(port), force=True)
 
         assert before == place.home.living()
+
+    def test_nothing_is_ended_for_secrets_that_are_not_there(self, place: Place, port: int) -> None:
+        """
+        A name that has no value on the box is told before anything is ended, and by a dry run, too.
+        """
+        place.up(place.server(port))
+        before = place.home.living()
+        server = place.server(port, secrets=("HF_TOKEN",))
+        path = place.home.path / ".mtpdeploy" / "env"
+        path.touch(0o600)
+        path.write_text("OTHER=1\n")
+
+        with pytest.raises(BoxUnfit, match=f"gives no value to HF_TOKEN: {path}"):
+            place.up(server)
+
+        assert before == place.home.living()
+        assert "gives no value to HF_TOKEN" in str(rehearse(place.order(server), place.tools()).problem)
 
     def test_nothing_is_ended_between_attempts_either(self, place: Place, port: int) -> None:
         """

@@ -75,6 +75,7 @@ class Place:
         python: str | None = None,
         tools: str = "/usr/bin:/bin",
         limit: float = 8,
+        secrets: tuple[str, ...] = (),
         **variables: str,
     ) -> Facts:
         """
@@ -84,7 +85,7 @@ class Place:
         host = Host(
             name="here", address="127.0.0.1", work_dir="~/.mtpdeploy", env=dict(env or {}), python=python
         )
-        server = ServerSpec(name="q", flags={"model_path": model, "port": port})
+        server = ServerSpec(name="q", flags={"model_path": model, "port": port}, secrets=secrets)
         return facts.survey(self.box, host=host, server=server, nvidia_smi_limit=limit)
 
 

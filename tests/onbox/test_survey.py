@@ -5,13 +5,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mtpdeploy.core.machine import Gpu
+from mtpdeploy.core.machine import Facts, Gpu
 from mtpdeploy.core.units import MIB
 from mtpdeploy.onbox.identity import identify
 from mtpdeploy.onbox.survey import cgroup_memory
+from mtpdeploy.remote import facts
 from tests.onbox.place import GPU_TABLE, Place, sglang_at
 from tests.onbox.runs import until
 
@@ -359,6 +361,74 @@ def test_what_a_launch_left_is_no_trouble(place: Place) -> None:
     found = place.survey()
 
     assert ("", before) == (found.work_dir_problem, sorted(place.work_dir.rglob("*")))
+
+
+WANTED = ("HF_TOKEN", "KEY", "OTHER")
+
+VALUE = "hunter2"
+"""What must never leave the box."""
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "line"),
+    [
+        (f"HF_TOKEN='{VALUE}'\nexport KEY={VALUE}\n", ("HF_TOKEN", "KEY"), None),
+        (f"  export A=1 KEY={VALUE}; OTHER='{VALUE}'\n", ("KEY", "OTHER"), None),
+        (f"# HF_TOKEN={VALUE}\nMY_KEY={VALUE}\nKEYS={VALUE}\n", (), None),
+        (f"A=1\nHF_TOKEN='{VALUE}\nKEY=2\n", ("HF_TOKEN", "KEY"), 4),
+        (f"HF_TOKEN={VALUE}\n{VALUE} ( {VALUE}\n", ("HF_TOKEN",), 2),
+        ("HF_TOKEN=$(cat ~/.token)\n", ("HF_TOKEN",), None),
+        (". ~/more\n", WANTED, None),
+        ("", (), None),
+    ],
+)
+def test_secrets_are_told_by_name_alone(
+    place: Place, text: str, given: tuple[str, ...], line: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Which names the file assigns, and at which line sh stops; no value of it is in the answer.
+    """
+    answers: list[str] = []
+    parse = facts.parse
+
+    def read_aloud(answer: dict[str, Any], **rest: Any) -> Facts:
+        answers.append(json.dumps(answer))
+        return parse(answer, **rest)
+
+    monkeypatch.setattr(facts, "parse", read_aloud)
+    place.work_dir.mkdir()
+    path = place.work_dir / "env"
+    path.touch(0o600)
+    path.write_text(text)
+    found = place.survey(secrets=WANTED).secrets
+
+    assert found is not None
+    assert (True, given, line) == (found.exists, found.given, found.line)
+    assert (str(path), 0o600, True, "") == (found.path, found.mode, found.mine, found.problem)
+    assert VALUE not in answers[0]
+
+
+def test_secrets_files_that_are_none(place: Place) -> None:
+    """
+    An absent file, names of the login itself, a folder, and what others may read or we may not.
+    """
+    place.work_dir.mkdir()
+    path = place.work_dir / "env"
+    place.shell = plain_shell()
+    absent = place.survey(secrets=WANTED, KEY="1").secrets
+    path.mkdir()
+    folder = place.survey(secrets=WANTED).secrets
+    path.rmdir()
+    path.touch(0o644)
+    open_to_all = place.survey(secrets=WANTED).secrets
+    path.chmod(0o000)
+    closed = place.survey(secrets=WANTED).secrets
+
+    assert (False, ("KEY",)) == ((absent.exists, absent.given) if absent else None)
+    assert "not a regular file" == (folder.problem if folder else None)
+    assert 0o644 == (open_to_all.mode if open_to_all else None)
+    assert "Permission denied" == (closed.problem if closed else None)
+    assert place.survey().secrets is None
 
 
 def test_the_demo_box_says_so(place: Place) -> None:

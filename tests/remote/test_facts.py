@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from mtpdeploy.core.machine import Facts, Gpu, GpuHolder, Host, ModelFacts, ProcessId
+from mtpdeploy.core.machine import Facts, Gpu, GpuHolder, Host, ModelFacts, ProcessId, SecretsFacts
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.units import GIB, MIB
 from mtpdeploy.errors import CommandFailed, MtpDeployError
@@ -353,6 +353,68 @@ def test_no_disk_and_no_work_directory() -> None:
         == problem(sound(disk_free_bytes=20 * MIB))[0]
     )
     assert "the work directory on `rtx` cannot be written: Permission denied: /root" == problem(refused)[0]
+
+
+def secret(**told: Any) -> Facts:
+    """
+    The facts of a box whose file of secrets is so.
+    """
+    given: dict[str, Any] = {"path": "/root/.mtpdeploy/env", "exists": True, "given": ("HF_TOKEN", "KEY")}
+    return sound(secrets=SecretsFacts(**{**given, **told}))
+
+
+WITH_SECRETS = structs.replace(SERVER, secrets=("HF_TOKEN", "KEY"))
+
+
+@pytest.mark.parametrize(
+    ("told", "message", "hint"),
+    [
+        (
+            {"exists": False, "given": ("KEY",)},
+            "`rtx` has no file of secrets at /root/.mtpdeploy/env, but HF_TOKEN is wanted",
+            "write `HF_TOKEN='…'` there, one name a line, then `chmod 600 /root/.mtpdeploy/env`",
+        ),
+        (
+            {"mode": 0o644},
+            "the file of secrets on `rtx` can be read by others: /root/.mtpdeploy/env (mode 0644)",
+            "on the box: chmod 600 /root/.mtpdeploy/env",
+        ),
+        (
+            {"mine": False, "owner": "ann"},
+            "the file of secrets on `rtx` cannot be used: /root/.mtpdeploy/env: it belongs to ann",
+            "make it a file of root alone: `chown root` and `chmod 600` it",
+        ),
+        (
+            {"problem": "Permission denied"},
+            "the file of secrets on `rtx` cannot be used: /root/.mtpdeploy/env: Permission denied",
+            "make it a file of root alone: `chown root` and `chmod 600` it",
+        ),
+        (
+            {"line": 3},
+            "the file of secrets on `rtx` is no text that sh can read: /root/.mtpdeploy/env, line 3",
+            "see `sh -n /root/.mtpdeploy/env` there; a quote that is never closed is noticed further down",
+        ),
+        (
+            {"given": ("HF_TOKEN",)},
+            "the file of secrets on `rtx` gives no value to KEY: /root/.mtpdeploy/env",
+            "add a line such as `KEY='…'`, or take the name out of `secrets` of the server",
+        ),
+    ],
+)
+def test_secrets_that_would_not_arrive(told: dict[str, Any], message: str, hint: str) -> None:
+    """
+    Each fault is one refusal that says what to do; a server without secrets is not concerned.
+    """
+    assert (message, hint) == problem(secret(**told), server=WITH_SECRETS)
+    assert unfit(secret(**told), HOST, SERVER) is None
+
+
+def test_secrets_that_arrive() -> None:
+    """
+    A file of our own with all names is fit, and so is a login that has them without any file.
+    """
+    assert unfit(secret(), HOST, WITH_SECRETS) is None
+    assert unfit(secret(exists=False), HOST, WITH_SECRETS) is None
 
 
 def test_what_has_to_be_mended_first_is_told_first() -> None:
