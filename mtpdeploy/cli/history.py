@@ -27,15 +27,18 @@ def command(host: str | None, server: str | None, count: int, *, as_json: bool) 
     """
     from mtpdeploy.deploy.journal import history, state_directory  # noqa: PLC0415
 
+    unread: list[str] = []
     wanted = [
         past
-        for past in history(state_directory())
+        for past in history(state_directory(), unread.append)
         if host in (None, past.ascent.host) and server in (None, past.ascent.asked.name)
     ][:count]
+    for sentence in unread:
+        click.echo(sentence, err=True)
     if as_json:
         return Answer([_document(past) for past in wanted])
     if not wanted:
-        click.echo("no ascent in the journal", err=True)
+        click.echo("no other ascent in the journal" if unread else "no ascent in the journal", err=True)
         return None
     rows = []
     for past in wanted:

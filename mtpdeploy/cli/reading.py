@@ -6,6 +6,7 @@ import queue
 import shutil
 import sys
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 
 import click
@@ -34,12 +35,21 @@ def print_local(asked: Asked, attempt: int | None) -> int:
     Raises:
         ConfigError: there is none.
     """
-    for past in history(state_directory()):
+    for past in history(state_directory(), lambda sentence: click.echo(sentence, err=True)):
         if asked.server not in (None, past.ascent.asked.name) or asked.on not in (None, past.ascent.host):
             continue
         outcomes = [o for o in past.ascent.outcomes if attempt in (None, o.attempt)]
         if outcomes:
-            _copy_out(past.folder / outcomes[-1].run / Path(outcomes[-1].log).name)
+            path = past.folder / outcomes[-1].run / Path(outcomes[-1].log).name
+            try:
+                file = path.open("rb")
+            except OSError as error:
+                raise ConfigError(
+                    f"the copy cannot be read: {error.strerror}: {path}",
+                    hint="without `--local` the box is asked",
+                ) from error
+            with file:
+                _copy_out(file)
             return 0
     raise ConfigError("no such log is kept here", hint="without `--local` the box is asked")
 
@@ -79,8 +89,7 @@ def _print_log(tools: Tools, facts: Facts, run: RunRecord, record: AttemptRecord
     The copy that is kept here, then what the box has beyond it; the copy itself is left alone.
     """
     copy = tools.state / "ascents" / record.ascent / record.run / record.log
-    shown = copy.stat().st_size if copy.exists() else 0
-    head = _copy_out(copy) if shown else b""
+    shown, head = _kept(copy)
     if not follow and shown >= run.log_bytes:
         return
     arriving: queue.Queue[FollowEvent] = queue.Queue(QUEUE_EVENTS)
@@ -118,16 +127,27 @@ def _bytes(arriving: "queue.Queue[FollowEvent]") -> Iterator[bytes]:
                 continue
 
 
-def _copy_out(path: Path) -> bytes:
+def _kept(copy: Path) -> tuple[int, bytes]:
     """
-    Print a file; what it begins with, by which the log is known again.
+    Print the copy that is kept here: its length, and what it begins with. Without one the box has it all.
     """
     try:
-        with path.open("rb") as file:
-            head = file.read(HEAD)
-            sys.stdout.buffer.write(head)
-            shutil.copyfileobj(file, sys.stdout.buffer, 1 << 20)
-    except FileNotFoundError as error:
-        raise ConfigError(f"the copy is gone: {path}", hint="without `--local` the box is asked") from error
+        file = copy.open("rb")
+    except (FileNotFoundError, NotADirectoryError):
+        return 0, b""
+    except OSError as error:
+        click.echo(f"the copy kept here cannot be read: {error.strerror}: {copy}", err=True)
+        return 0, b""
+    with file:
+        return _copy_out(file)
+
+
+def _copy_out(file: BufferedReader) -> tuple[int, bytes]:
+    """
+    Print a file: its length, and what it begins with, by which the log is known again.
+    """
+    head = file.read(HEAD)
+    sys.stdout.buffer.write(head)
+    shutil.copyfileobj(file, sys.stdout.buffer, 1 << 20)
     sys.stdout.buffer.flush()
-    return head
+    return file.tell(), head

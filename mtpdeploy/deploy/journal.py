@@ -5,8 +5,10 @@ Layout below the state directory: `ascents/<ascent>/ascent.json`, `events.jsonl`
 run with its files (`attempt.json`, `launch.sh`, the log, `outcome.json`).
 """
 
+import contextlib
+import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Self
@@ -16,17 +18,46 @@ from msgspec import DecodeError, Struct, json
 from mtpdeploy.core.events import TRANSIENT, AnyEvent
 from mtpdeploy.core.launch import OUTCOME_FILE, AttemptRecord
 from mtpdeploy.core.outcome import Ascent, Outcome
+from mtpdeploy.errors import ConfigError
 from mtpdeploy.remote.frames import LogChanged
 from mtpdeploy.remote.link import HEAD
+
+STATE_HINT = "set MTPDEPLOY_STATE_DIR to a directory that you can write to, or mend that path"
 
 
 def state_directory() -> Path:
     """
+    The place where everything local is kept, made where it is not there yet.
+
+    Raises:
+        ConfigError: it cannot be used; names it.
+    """
+    place = state_place()
+    try:
+        place.mkdir(parents=True, mode=0o700, exist_ok=True)
+        if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        why = "it is not a directory" if isinstance(error, FileExistsError) else error.strerror or str(error)
+        raise ConfigError(f"the state directory {place} cannot be used: {why}", hint=STATE_HINT) from error
+    return place
+
+
+def state_place() -> Path:
+    """
     Where everything local is kept: `MTPDEPLOY_STATE_DIR`, else the platform's place for state.
+
+    Raises:
+        ConfigError: it begins with the home directory of a user that does not exist.
     """
     given = os.environ.get("MTPDEPLOY_STATE_DIR")
     if given:
-        return Path(given).expanduser()
+        try:
+            return Path(given).expanduser()
+        except RuntimeError as error:
+            raise ConfigError(
+                f"the state directory {given} cannot be used: {error}", hint=STATE_HINT
+            ) from error
     import platformdirs  # noqa: PLC0415 - only where no directory is given
 
     return Path(platformdirs.user_state_dir("mtpdeploy"))
@@ -35,11 +66,14 @@ def state_directory() -> Path:
 class Journal:
     """
     The place where one ascent is written down as it happens; nobody else can read it (0700).
+
+    Every method raises a ConfigError that names the path where something cannot be written.
     """
 
     def __init__(self, state: Path, ascent: str) -> None:
         self.folder = state / "ascents" / ascent
-        self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        with _writing(self.folder):
+            self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
 
     def event(self, event: AnyEvent) -> None:
         """
@@ -47,16 +81,19 @@ class Journal:
         """
         if isinstance(event, TRANSIENT):
             return
-        descriptor = os.open(self.folder / "events.jsonl", os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(json.encode(event) + b"\n")
+        path = self.folder / "events.jsonl"
+        with _writing(path):
+            descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(json.encode(event) + b"\n")
 
     def run_folder(self, run: str) -> Path:
         """
         The folder of one run's files.
         """
         folder = self.folder / run
-        folder.mkdir(mode=0o700, exist_ok=True)
+        with _writing(folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
         return folder
 
     def log_path(self, record: AttemptRecord) -> Path:
@@ -91,12 +128,16 @@ class LocalCopy:
     The copy of one log, which grows byte for byte. A context manager.
 
     `length` is how much of the log on the box it holds, and so where following goes on.
+
+    Raises:
+        ConfigError: it cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.length = path.stat().st_size if path.exists() else 0
-        self._file = self._open()
+        with _writing(path):
+            self.length = path.stat().st_size if path.exists() else 0
+            self._file = self._open()
 
     def __enter__(self) -> Self:
         return self
@@ -143,28 +184,52 @@ class Past(Struct, frozen=True):
     folder: Path
 
 
-def history(state: Path) -> Iterator[Past]:
+def history(state: Path, told: Callable[[str], object] = lambda _text: None) -> Iterator[Past]:
     """
-    The ascents in the journal, newest first; a damaged record is passed over.
+    The ascents in the journal, newest first. `told` is given a sentence for each that cannot be read.
+
+    One whose first attempt has not ended has no record yet and is passed over.
     """
     root = state / "ascents"
-    folders = sorted((f for f in root.iterdir() if f.is_dir()), reverse=True) if root.is_dir() else []
-    for folder in folders:
-        ascent = _read(folder / "ascent.json")
-        if ascent is not None:
-            yield Past(ascent, folder)
-
-
-def _read(path: Path) -> Ascent | None:
     try:
-        return json.decode(path.read_bytes(), type=Ascent)
-    except (OSError, DecodeError):
-        return None
+        folders = sorted(root.iterdir(), reverse=True)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        told(f"the journal cannot be read: {error.strerror}: {root}")
+        return
+    for folder in folders:
+        path = folder / "ascent.json"
+        try:
+            ascent = json.decode(path.read_bytes(), type=Ascent)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except (OSError, DecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else f"damaged ({error})"
+            told(f"an ascent in the journal cannot be read: {path}: {why}")
+            continue
+        yield Past(ascent, folder)
+
+
+@contextlib.contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """
+    Turn the system's refusal to write in the journal into an error of ours.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(
+            f"the journal cannot be written: {error.strerror}: {error.filename or path}",
+            hint="mend that path, or set MTPDEPLOY_STATE_DIR to another directory;\n"
+            "what runs on the box goes on, and `mtpdeploy attach` goes on with it",
+        ) from error
 
 
 def _replace(path: Path, content: bytes) -> None:
     fresh = path.with_name(path.name + ".new")
-    descriptor = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    fresh.replace(path)
+    with _writing(path):
+        descriptor = os.open(fresh, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        fresh.replace(path)

@@ -2,10 +2,11 @@
 Follow a log on a box: every byte once, in order, whatever happens to the line.
 """
 
+import contextlib
 import queue
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
@@ -62,6 +63,17 @@ class CopyFailed(MtpDeployError):
     """
     The sink failed: a full disk here, most likely.
     """
+
+
+@contextlib.contextmanager
+def _copying() -> Iterator[None]:
+    """
+    What the system says against writing the local copy ends the following, with its reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CopyFailed(f"the local copy of the log cannot be written: {error}") from error
 
 
 class Follower:
@@ -252,10 +264,8 @@ class Follower:
             self._emit(frames.NewBytes(offset, part))
 
     def _store(self, part: bytes) -> None:
-        try:
+        with _copying():
             self._sink(part)
-        except OSError as error:
-            raise CopyFailed(f"the local copy of the log cannot be written: {error}") from error
 
     def _heed(self, note: Note) -> bool:
         """
@@ -306,7 +316,8 @@ class Follower:
         else:
             self._position = replace(self._position, offset=0, head=b"", begun=self._position.begun + 1)
         if self._changed is not None:
-            self._changed(change)
+            with _copying():
+                self._changed(change)
         self._emit(change)
 
     def _renew(self) -> None:

@@ -2,7 +2,10 @@
 The local copy of ascents: what it keeps, who may read it, and what damage does to it.
 """
 
+import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,10 @@ from mtpdeploy.core import events
 from mtpdeploy.core.events import AnyEvent
 from mtpdeploy.core.outcome import Ascent
 from mtpdeploy.deploy.journal import Journal, LocalCopy, history, state_directory
+from mtpdeploy.errors import ConfigError
 from mtpdeploy.remote.frames import LogChanged
 from tests.deploy.examples import EVENTS, OUTCOME, SERVER
+from tests.fakes.user import plain_user
 
 
 def kept(journal: Journal) -> list[AnyEvent]:
@@ -90,11 +95,73 @@ class TestHistory:
 
         assert ["3", "1"] == [p.ascent.id for p in history(tmp_path)]
 
+    @pytest.mark.parametrize("damage", ["{", "folder", "no folder"])
+    def test_what_cannot_be_read_is_named(self, tmp_path: Path, damage: str) -> None:
+        """
+        A record that is damaged, or a journal that is none, is said by its path; the rest is listed.
+        """
+        Journal(tmp_path, "1").ascent(Ascent("1", "h", SERVER))
+        path = Journal(tmp_path, "2").folder / "ascent.json"
+        Journal(tmp_path, "3")  # nothing has ended there yet
+        if damage == "folder":
+            path.mkdir()
+        elif damage == "no folder":
+            path = tmp_path / "ascents"
+            path.rename(tmp_path / "elsewhere")
+            path.touch()
+        else:
+            path.write_text(damage)
+        told: list[str] = []
+        found = [past.ascent.id for past in history(tmp_path, told.append)]
+
+        assert ([] if damage == "no folder" else ["1"]) == found
+        assert [True] == [f"cannot be read: {path}" in text or text.endswith(f": {path}") for text in told]
+
     def test_no_journal_is_no_history(self, tmp_path: Path) -> None:
         """
         Before the first ascent there is nothing, and that is no error.
         """
         assert [] == list(history(tmp_path / "nowhere"))
+
+
+class TestDamage:
+    """
+    What stands in the way of writing is named, in one error.
+    """
+
+    def write(self, state: Path) -> None:
+        """
+        Write a part of everything.
+        """
+        journal = Journal(state, "a")
+        with LocalCopy(journal.folder / "log") as copy:
+            copy.write(b"x")
+        journal.event(EVENTS[0])
+        journal.ascent(Ascent("a", "h", SERVER))
+
+    @pytest.mark.parametrize(
+        ("name", "why"),
+        [
+            ("ascents", "(Not a directory|File exists)"),
+            ("ascents/a/events.jsonl", "Is a directory"),
+            ("ascents/a/ascent.json.new", "Is a directory"),
+            ("ascents/a/log", "Is a directory"),
+        ],
+    )
+    def test_is_one_error(self, tmp_path: Path, name: str, why: str) -> None:
+        """
+        Whatever part of the journal is damaged.
+        """
+        path = tmp_path / name
+        if name == "ascents":
+            path.touch()
+        else:
+            path.mkdir(parents=True)
+
+        with pytest.raises(ConfigError, match=f"the journal cannot be written: {why}: {tmp_path}") as caught:
+            self.write(tmp_path)
+
+        assert "MTPDEPLOY_STATE_DIR" in caught.value.hint
 
 
 class TestCopy:
@@ -142,6 +209,46 @@ class TestWhere:
         monkeypatch.setenv("MTPDEPLOY_STATE_DIR", str(tmp_path / "x"))
 
         assert tmp_path / "x" == state_directory()
+
+    @pytest.mark.parametrize(
+        "place", ["/proc/x", "/dev/null/x", "file", "file/x", "~nobody-here/x", "x" * 300]
+    )
+    def test_a_place_that_cannot_be_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+    ) -> None:
+        """
+        One error that names the directory and the variable.
+        """
+        monkeypatch.chdir(tmp_path)
+        Path("file").touch()
+        monkeypatch.setenv("MTPDEPLOY_STATE_DIR", place)
+
+        with pytest.raises(ConfigError, match=f"the state directory {place} cannot be used: ") as caught:
+            state_directory()
+
+        assert "MTPDEPLOY_STATE_DIR" in caught.value.hint
+
+    @pytest.mark.parametrize("mode", [0o000, 0o500, 0o300])
+    def test_a_place_of_others_is_refused(self, tmp_path: Path, mode: int) -> None:
+        """
+        One that can be read alone, or written alone, is of no use.
+        """
+        place = tmp_path / "state"
+        place.mkdir(mode)
+        program = (
+            "from mtpdeploy.deploy.journal import state_directory\n"
+            "from mtpdeploy.errors import ConfigError\n"
+            "try: state_directory()\nexcept ConfigError as error: print(error)\n"
+        )
+        done = subprocess.run(
+            [*plain_user(), sys.executable, "-c", program],
+            env={**os.environ, "MTPDEPLOY_STATE_DIR": str(place)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+
+        assert f"the state directory {place} cannot be used: Permission denied\n" == done.stdout
 
     def test_the_platforms_place_otherwise(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """

@@ -14,6 +14,7 @@ from mtpdeploy.core.units import MIB
 from mtpdeploy.onbox.identity import identify
 from mtpdeploy.onbox.survey import cgroup_memory
 from mtpdeploy.remote import facts
+from tests.fakes.user import plain_user
 from tests.onbox.place import GPU_TABLE, Place, sglang_at
 from tests.onbox.runs import until
 
@@ -283,17 +284,6 @@ def test_a_work_directory_that_cannot_be(place: Place) -> None:
     assert (False, f"Not a directory: {place.work_dir}") == (found.work_dir_writable, found.work_dir_problem)
 
 
-PLAIN_ROOT = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "sh", "-s")
-"""A root that modes of files hold for, as they do for every other user."""
-
-
-def plain_shell() -> tuple[str, ...]:
-    """
-    A shell of a user for whom the modes of files count.
-    """
-    return PLAIN_ROOT if os.geteuid() == 0 else ("sh", "-s")
-
-
 @pytest.mark.parametrize(
     ("name", "make", "why"),
     [
@@ -317,7 +307,7 @@ def test_what_a_launch_would_fail_on(place: Place, name: str, make: Callable[[Pa
     place.work_dir.mkdir()
     path = place.work_dir / name
     make(path)
-    place.shell = plain_shell()
+    place.shell = (*plain_user(), "sh", "-s")
     found = place.survey()
 
     assert (False, f"{why}: {path}") == (found.work_dir_writable, found.work_dir_problem)
@@ -342,7 +332,7 @@ def test_runs_that_cannot_be_looked_at(
     """
     place.work_dir.mkdir()
     make(place.work_dir / name)
-    place.shell = plain_shell()
+    place.shell = (*plain_user(), "sh", "-s")
     found = place.survey()
 
     assert (f"{why}: {place.work_dir / 'runs'}" if why else "", ()) == (found.runs_problem, found.runs)
@@ -357,7 +347,7 @@ def test_what_a_launch_left_is_no_trouble(place: Place) -> None:
         (place.work_dir / name).touch(0o600)
     (place.work_dir / "latest").symlink_to("runs/r-1")
     before = sorted(place.work_dir.rglob("*"))
-    place.shell = plain_shell()
+    place.shell = (*plain_user(), "sh", "-s")
     found = place.survey()
 
     assert ("", before) == (found.work_dir_problem, sorted(place.work_dir.rglob("*")))
@@ -414,7 +404,7 @@ def test_secrets_files_that_are_none(place: Place) -> None:
     """
     place.work_dir.mkdir()
     path = place.work_dir / "env"
-    place.shell = plain_shell()
+    place.shell = (*plain_user(), "sh", "-s")
     absent = place.survey(secrets=WANTED, KEY="1").secrets
     path.mkdir()
     folder = place.survey(secrets=WANTED).secrets
