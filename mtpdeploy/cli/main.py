@@ -8,12 +8,11 @@ import sys
 import traceback
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
 
-from mtpdeploy.errors import ConfigError, Interrupted, MtpDeployError
+from mtpdeploy.errors import CommandFailed, ConfigError, Interrupted, MtpDeployError
 
 COMMANDS = {
     "up": "Bring a server up on a box, climbing the ladder by cause until it is ready.",
@@ -113,6 +112,11 @@ def run(arguments: Sequence[str]) -> int:
     """
     try:
         return _run(arguments)
+    except CommandFailed as error:  # even the error could not be told
+        from mtpdeploy.cli.output import print_error  # noqa: PLC0415 - only for an error
+
+        print_error(error)
+        return error.exit_status
     except (ReaderGone, BrokenPipeError):
         return _quiet_end()
 
@@ -187,14 +191,15 @@ def _bug(error: Exception) -> MtpDeployError:
     """
     from mtpdeploy.deploy.journal import state_directory  # noqa: PLC0415 - only for a bug
 
-    folder = state_directory()
     moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    file = Path(folder) / f"traceback-{moment}-{os.getpid()}.txt"
     try:
-        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        file.write_text("".join(traceback.format_exception(error)), errors="replace")
-        where = f"the traceback is in {file}"
-    except OSError:
+        path = state_directory() / f"traceback-{moment}-{os.getpid()}.txt"
+        # Values of variables and of answers may be in it.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("".join(traceback.format_exception(error)))
+        where = f"the traceback is in {path}"
+    except (OSError, ConfigError):
         traceback.print_exception(error)
         where = "the traceback is above"
     return MtpDeployError(
