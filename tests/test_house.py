@@ -174,6 +174,19 @@ class TestWords:
         assert all(known.remedy for known in KNOWLEDGE.values())
         assert set() == {c for c, known in KNOWLEDGE.items() if known.next is Next.CLIMB} - answered
 
+    def test_every_refusal_says_what_to_do(self) -> None:
+        """
+        What is wrong with a box, or with a command there, is never told without a hint.
+        """
+        mute = []
+        for name, tree in modules():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) in ("BoxUnfit", "CommandFailed"):
+                    hinted = any(keyword.arg == "hint" for keyword in node.keywords)
+                    mute += [] if hinted else [f"{name}:{node.lineno}"]
+
+        assert [] == mute
+
 
 class TestDocuments:
     @pytest.mark.parametrize("name", main.COMMANDS)

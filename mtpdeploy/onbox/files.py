@@ -16,9 +16,23 @@ KINDS = {
     errno.EACCES: "not-writable",
     errno.EPERM: "not-writable",
     errno.EROFS: "not-writable",
-    errno.ENOTDIR: "not-writable",
+    errno.ENOTDIR: "in-the-way",
+    errno.EISDIR: "in-the-way",
+    errno.EEXIST: "in-the-way",
+    errno.ENOTEMPTY: "in-the-way",
+    errno.ELOOP: "in-the-way",
+    errno.ENAMETOOLONG: "in-the-way",
+    errno.EIO: "broken-disk",
+    errno.ESTALE: "broken-disk",
+    errno.ENOTCONN: "broken-disk",
+    errno.ENOLCK: "broken-disk",
+    errno.ENOMEM: "exhausted",
+    errno.EAGAIN: "exhausted",
+    errno.EMFILE: "exhausted",
+    errno.ENFILE: "exhausted",
     errno.ENOENT: "absent",
 }
+"""What the box is to be blamed for; any other error is one of ours."""
 
 
 def store(path: str, text: str, mode: int) -> None:

@@ -85,6 +85,9 @@ Each of its lines reads `name=value`; the program's answer is one JSON document,
 """
 
 
+NO_ANSWER = "is the box out of memory or disk, and does `python3 -V` work there? if it does, please report it"
+
+
 def survey(
     box: Box,
     *,
@@ -154,9 +157,13 @@ def read(out: bytes, host: str, noise: str = "") -> dict[str, Any]:
             name, _, value = line.decode("utf-8", "replace").partition("=")
             front.setdefault(name, []).append(value)
     if "system" not in front:
-        raise CommandFailed(f"`{host}` was asked what it is and answered: {out[:300]!r} {noise[-300:]!r}")
+        raise CommandFailed(
+            f"`{host}` was asked what it is and answered: {out[:300]!r} {noise[-300:]!r}", hint=NO_ANSWER
+        )
     if not answer and "python" not in front:
-        raise CommandFailed(f"the survey of `{host}` ended without an answer: {noise[-500:]!r}")
+        raise CommandFailed(
+            f"the survey of `{host}` ended without an answer: {noise[-500:]!r}", hint=NO_ANSWER
+        )
     return {**answer, "front": front}
 
 
@@ -166,7 +173,7 @@ def _document(line: bytes, host: str) -> dict[str, Any]:
         if "zlib" in answer:
             answer = json.decode(zlib.decompress(b64decode(answer["zlib"])))
     except (DecodeError, zlib.error, ValueError) as error:
-        raise CommandFailed(f"the survey of `{host}` cannot be read: {error}") from error
+        raise CommandFailed(f"the survey of `{host}` cannot be read: {error}", hint=NO_ANSWER) from error
     return answer
 
 

@@ -145,7 +145,10 @@ def _ask(box: Box, lease: Lease, request: dict[str, Any]) -> dict[str, Any]:
     request = {**request, "work_dir": lease.work_dir, "token": lease.token}
     result = box.run(onbox.script("lock", request, lease.python))
     if result.status != 0:
-        raise CommandFailed(f"the lock on `{box.host.name}` could not be asked for: {result.err[-500:]!r}")
+        raise CommandFailed(
+            f"the lock on `{box.host.name}` could not be asked for: {result.err[-500:]!r}",
+            hint="is the box out of memory, or was Python taken away? otherwise please report it",
+        )
     answer: dict[str, Any] = json.decode(result.out)
     if "error" in answer:
         raise BoxUnfit(

@@ -22,13 +22,29 @@ LAUNCH_LIMIT = 60.0
 NOT_FOUND = 127
 """What a shell answers when there is no such program (POSIX)."""
 
+KILLED = (137, 143)
+"""What a shell answers for a program that was ended by SIGKILL or SIGTERM (128 + signal)."""
+
 PIECE = 1_000_000
 """Bytes read at once unless asked otherwise."""
 
 HINTS = {
     "no-space": "free some space there, or set `work_dir` of this host to another disk",
     "not-writable": "set `work_dir` of this host to a folder that the user may write to",
+    "in-the-way": "move away what stands at that path, or set `work_dir` of this host to another folder",
+    "broken-disk": "this disk does not do what a disk has to (a lost network mount?): set `work_dir` of this"
+    " host to another one",
+    "exhausted": "the box has run out of memory, processes or open files: end something there, or restart it",
 }
+"""What to do about a state of the box."""
+
+FAULTS = {
+    "absent": "it was there before: is somebody tidying up? `mtpdeploy status` shows what is left",
+    "script": "run it by hand to see why, on the box: sh {work_dir}/runs/{run}/launch.sh",
+}
+"""What to do where it is not the box that is to be blamed."""
+
+REPORT = "this should not happen: please report it, with what `mtpdeploy status` shows"
 
 
 class Launched(Struct, frozen=True):
@@ -192,7 +208,7 @@ def _ask(
     if answer is None:
         raise _no_answer(box, name, python, result)
     if "error" in answer:
-        raise _refused(box, name, answer)
+        raise _refused(box, name, request, answer)
     return answer
 
 
@@ -215,10 +231,17 @@ def _no_answer(box: Box, name: str, python: str, result: Result) -> MtpDeployErr
         return BoxUnfit(
             f"no Python on {box.host.name}: {python}", hint="set `python` of this host to its interpreter"
         )
-    return CommandFailed(f"`{name}` ended with status {result.status} on {box.host.name}: {_last(told)}")
+    if result.status in KILLED:
+        return BoxUnfit(
+            f"`{name}` was killed on {box.host.name} (status {result.status})",
+            hint="the box may be out of memory: see `dmesg` there, end something, or restart it",
+        )
+    return CommandFailed(
+        f"`{name}` ended with status {result.status} on {box.host.name}: {_last(told)}", hint=REPORT
+    )
 
 
-def _refused(box: Box, name: str, answer: Mapping[str, Any]) -> MtpDeployError:
+def _refused(box: Box, name: str, request: Mapping[str, object], answer: Mapping[str, Any]) -> MtpDeployError:
     kind = answer.get("kind", "")
     where = f" at {answer['path']}" if answer.get("path") else ""
     message = f"{answer['error']} on {box.host.name}{where}"
@@ -226,7 +249,7 @@ def _refused(box: Box, name: str, answer: Mapping[str, Any]) -> MtpDeployError:
         return BoxLocked(f"{message}: {answer.get('holder', '')}", hint="wait for it, then run this again")
     if kind in HINTS:
         return BoxUnfit(message, hint=HINTS[kind])
-    return CommandFailed(f"`{name}`: {message}")
+    return CommandFailed(f"`{name}`: {message}", hint=FAULTS.get(kind, REPORT).format(**request))
 
 
 def _last(text: str) -> str:

@@ -166,12 +166,16 @@ def test_read_only_work_dir_is_told(run: str, tmp_path: Path) -> None:
 
 def test_work_dir_below_a_file_is_told(run: str, tmp_path: Path) -> None:
     """
-    A path that leads through a file is not writable either.
+    Where a file stands in the way of a folder that is said.
     """
     (tmp_path / "file").write_text("")
-    answer = ask("launch", launching(run, tmp_path / "file", files_of(run, tmp_path, SLEEP)))
+    (tmp_path / "runs").write_text("")
+    answers = [
+        ask("launch", launching(run, place, files_of(run, tmp_path, SLEEP)))
+        for place in (tmp_path / "file", tmp_path)
+    ]
 
-    assert "not-writable" == answer["kind"]
+    assert ["in-the-way", "in-the-way"] == [answer["kind"] for answer in answers]
 
 
 def test_script_that_dies_before_its_first_act_is_told(run: str, tmp_path: Path) -> None:

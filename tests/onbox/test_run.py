@@ -7,7 +7,7 @@ import pytest
 
 from mtpdeploy.core.launch import EXIT_FILE, OUTCOME_FILE
 from mtpdeploy.core.machine import ProcessId
-from mtpdeploy.errors import BoxLocked, BoxUnfit, CommandFailed
+from mtpdeploy.errors import BoxLocked, BoxUnfit, CommandFailed, MtpDeployError
 from mtpdeploy.onbox.identity import identify
 from mtpdeploy.remote.box import Result
 from mtpdeploy.remote.run import Run, read_file, stop, write_outcome
@@ -129,7 +129,10 @@ def test_work_dir_that_is_not_writable_is_told(run: str, tmp_path: Path) -> None
     with pytest.raises(BoxUnfit, match=f"Not a directory on here at {tmp_path}/file") as raised:
         one.create_and_launch(ShBox(), files_of(run, one.work_dir, SLEEP), note="")
 
-    assert "set `work_dir` of this host to a folder that the user may write to" == raised.value.hint
+    assert (
+        "move away what stands at that path, or set `work_dir` of this host to another folder"
+        == raised.value.hint
+    )
 
 
 def test_file_that_is_not_there_is_a_failed_command(run: str, tmp_path: Path) -> None:
@@ -155,6 +158,11 @@ def test_file_that_is_not_there_is_a_failed_command(run: str, tmp_path: Path) ->
             CommandFailed,
             "`launch` ended with status 1 on here: ValueError",
         ),
+        (Result(0, b'{"error": "stale", "kind": "broken-disk"}', b""), BoxUnfit, "^stale on here$"),
+        (Result(0, b'{"error": "no fork", "kind": "exhausted"}', b""), BoxUnfit, "^no fork on here$"),
+        (Result(0, b'{"error": "gone", "kind": "absent"}', b""), CommandFailed, "`launch`: gone on here"),
+        (Result(0, b'{"error": "new", "kind": "system"}', b""), CommandFailed, "`launch`: new on here"),
+        (Result(137, b"", b""), BoxUnfit, r"^`launch` was killed on here \(status 137\)$"),
         (Result(0, b"", b""), CommandFailed, "it said nothing"),
         (Result(0, b"not json", b""), CommandFailed, "`launch` ended with status 0"),
         (Result(0, b"[]", b""), CommandFailed, "`launch` ended with status 0"),
@@ -163,7 +171,11 @@ def test_file_that_is_not_there_is_a_failed_command(run: str, tmp_path: Path) ->
 )
 def test_answers_become_errors_of_ours(result: Result, kind: type[Exception], message: str) -> None:
     """
-    Every kind of bad answer is one error with the last thing that was said.
+    Every kind of bad answer is one error with the last thing that was said, and with what to do.
     """
-    with pytest.raises(kind, match=message):
+    with pytest.raises(kind, match=message) as raised:
         run_of("r", "~/.mtpdeploy").create_and_launch(AnsweringBox(result), {}, note="")
+
+    assert isinstance(raised.value, MtpDeployError)
+    assert raised.value.hint
+    assert "{" not in raised.value.hint
