@@ -2,12 +2,16 @@
 What went wrong at the door: every exception of the SSH libraries turned into one of ours.
 """
 
+import contextlib
+import os
 import socket
+from collections.abc import Iterator
+from pathlib import Path
 
 from paramiko import AuthenticationException
 from paramiko.ssh_exception import IncompatiblePeer
 
-from mtpdeploy.errors import BoxUnreachable, MtpDeployError
+from mtpdeploy.errors import BoxUnreachable, ConfigError, MtpDeployError
 
 _MOVED = "is the machine running, and is this still its address? rented ones change on every restart"
 
@@ -45,10 +49,33 @@ def explain(error: Exception, label: str, heard: bytes, *, hung_up: bool) -> Mtp
     return _explain_handshake(error, label, heard, hung_up=hung_up)
 
 
+def unusable(error: OSError, path: Path) -> ConfigError:
+    """
+    A file here that connecting needs, or has to heed, cannot be read or written.
+    """
+    return ConfigError(
+        f"a file that connecting needs cannot be used: {error.strerror or error}: {error.filename or path}",
+        hint="mend that path on this machine (its owner, its mode, or what stands in its place)",
+    )
+
+
+@contextlib.contextmanager
+def using(path: Path) -> Iterator[None]:
+    """
+    Name the file in whatever the system says about it.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise unusable(error, path) from error
+
+
 def _explain_socket(error: OSError, label: str) -> MtpDeployError:
     """
-    No TCP connection came about, or it was reset.
+    No TCP connection came about, or it was reset; an error about a file is one of this machine.
     """
+    if error.filename is not None:
+        return unusable(error, Path(os.fsdecode(error.filename)))
     if isinstance(error, socket.gaierror):
         return NoSuchName(
             f"the name in {label} cannot be resolved: {error.strerror}",

@@ -20,6 +20,7 @@ import platformdirs
 from msgspec import Struct
 
 from mtpdeploy.errors import BoxUnreachable, HostKeyChanged, MtpDeployError
+from mtpdeploy.remote.faults import using
 from mtpdeploy.remote.ssh_config import SSH_PORT
 
 _DATE = re.compile(r"mtpdeploy (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
@@ -85,11 +86,15 @@ def pin_name(address: str, port: int) -> str:
 def forget(address: str, port: int, *, pins: Path | None = None) -> bool:
     """
     Forget the key that was trusted for exactly this address and port; False when there was none.
+
+    Raises:
+        ConfigError: our file cannot be read or written.
     """
     path = pins or default_pins()
-    if not path.exists():
-        return False
-    with _locked(path):
+    with using(path):
+        if not path.exists():
+            return False
+    with _locked(path), using(path):
         lines = path.read_text("utf-8", "surrogateescape").splitlines(keepends=True)
         gone = {key.line for key in read_known_hosts(path)[0] if key.names(pin_name(address, port))}
         kept = [line for number, line in enumerate(lines, 1) if number not in gone]
@@ -106,12 +111,17 @@ def read_known_hosts(path: Path) -> tuple[list[KnownKey], int]:
     """
     The keys of a known_hosts file, and how many of its lines could not be understood.
 
-    A file that is not there or not readable has no keys.
+    A file that is not there has no keys. In one that cannot be read a key may be revoked, or another one
+    be known: it is not passed over.
+
+    Raises:
+        ConfigError: it cannot be read.
     """
-    try:
-        text = path.read_text("utf-8", "surrogateescape")
-    except OSError:
-        return [], 0
+    with using(path):
+        try:
+            text = path.read_text("utf-8", "surrogateescape")
+        except (FileNotFoundError, NotADirectoryError):
+            return [], 0
     keys, skipped = [], 0
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -155,8 +165,10 @@ class HostKeys:
         Raises:
             HostKeyChanged: another key is known for it.
             BoxUnreachable: the key is revoked, or is the first and `strict` holds.
+            ConfigError: a file of known keys cannot be read, or ours cannot be written.
         """
-        self._pins.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with using(self._pins):
+            self._pins.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(self._pins):
             self._refuse_revoked(name, blob, changed)
             trusted = self._trusted(name)
@@ -194,9 +206,10 @@ class HostKeys:
     def _pin(self, name: str, kind: str, blob: bytes) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         line = f"{name} {kind} {base64.b64encode(blob).decode()} mtpdeploy {now}\n"
-        descriptor = os.open(self._pins, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        with os.fdopen(descriptor, "ab") as file:
-            file.write(line.encode())
+        with using(self._pins):
+            descriptor = os.open(self._pins, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with os.fdopen(descriptor, "ab") as file:
+                file.write(line.encode())
 
 
 def _changed(
@@ -264,10 +277,13 @@ def _locked(pins: Path) -> Iterator[None]:
     """
     Hold our known_hosts file against other threads and other processes.
     """
-    lock = os.open(pins.with_name(pins.name + ".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    path = pins.with_name(pins.name + ".lock")
+    with using(path):
+        lock = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         with _WRITING:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            with using(path):
+                fcntl.flock(lock, fcntl.LOCK_EX)
             yield
     finally:
         os.close(lock)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from mtpdeploy.core.machine import Host
 from mtpdeploy.errors import ConfigError
+from mtpdeploy.remote.faults import using
 
 SSH_PORT = 22
 
@@ -122,9 +123,10 @@ def _read_without_ssh(host: Host, config: Path | None) -> dict[str, list[str]]:
     for option in host.ssh_options:
         key, value = re.split(r"\s*=\s*|\s+", option, maxsplit=1)
         values.setdefault(key.lower(), []).append(value)
-    if not path.is_file():
-        return values
-    lines = path.read_text("utf-8", "surrogateescape").splitlines()
+    with using(path):
+        if not path.exists():
+            return values
+        lines = path.read_text("utf-8", "surrogateescape").splitlines()
     for number, line in enumerate(lines, 1):
         word = line.split(maxsplit=1)[0].lower() if line.strip() else ""
         if word in ("include", "match"):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mtpdeploy.errors import BoxUnreachable, HostKeyChanged
+from mtpdeploy.errors import BoxUnreachable, ConfigError, HostKeyChanged
+from mtpdeploy.remote.faults import Passing, explain
 from mtpdeploy.remote.hostkeys import (
     Changed,
     HostKeys,
@@ -286,6 +287,60 @@ class TestUsersFile:
         known.show(key(2))
 
         assert 1 == len(known.told)
+
+
+class TestUnusable:
+    """
+    Files of this machine that are not what they should be.
+    """
+
+    @pytest.mark.parametrize("name", ["known_hosts", "known_hosts.lock"])
+    def test_our_own_are_named(self, pins: Path, name: str) -> None:
+        """
+        It is not the box that is out of reach.
+        """
+        path = pins.with_name(name)
+        path.mkdir(parents=True)
+
+        for ask in (lambda: Known(pins).show(key(1)), lambda: forget("203.0.113.20", 19248, pins=pins)):
+            if name == "known_hosts.lock":
+                pins.touch()
+            with pytest.raises(ConfigError, match=f"cannot be used: Is a directory: {path}$") as raised:
+                ask()
+
+            assert raised.value.hint
+
+    def test_a_state_that_is_a_file(self, pins: Path) -> None:
+        """
+        Neither is it when there is no place for our own.
+        """
+        pins.parent.touch()
+
+        with pytest.raises(ConfigError, match=f"cannot be used: File exists: {pins.parent}"):
+            Known(pins).show(key(1))
+
+    def test_the_users_are_named(self, pins: Path, users: Path) -> None:
+        """
+        One that cannot be read may know another key: it is not passed over. One that is not there is none.
+        """
+        users.mkdir()
+
+        with pytest.raises(ConfigError, match=f"cannot be used: Is a directory: {users}"):
+            Known(pins, users).keys.kinds(NAME)
+        with pytest.raises(ConfigError, match=f"cannot be used: Is a directory: {users}"):
+            Known(pins, users).show(key(1))
+        assert not pins.exists()
+        assert () == Known(pins, users / "none", pins / "none").keys.kinds(NAME)
+
+
+def test_any_file_is_told_from_the_line(tmp_path: Path) -> None:
+    """
+    An error of the system that names a file is about this machine, whichever file it is.
+    """
+    error = PermissionError(13, "Permission denied", str(tmp_path))
+
+    assert isinstance(explain(error, "root@box", b"", hung_up=False), ConfigError)
+    assert isinstance(explain(PermissionError(13, "Permission denied"), "b", b"", hung_up=False), Passing)
 
 
 def test_the_types_to_ask_for_are_those_known(pins: Path, users: Path) -> None:

@@ -178,3 +178,11 @@ class TestEffective:
         The label can be pasted again.
         """
         assert "me@[::1]:22" == effective(parse_address("me@::1"), config=config).label
+
+
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """
+    Where there is no `ssh` to complain, the file is named all the same.
+    """
+    with pytest.raises(ConfigError, match=f"cannot be used: Is a directory: {tmp_path}"):
+        effective(Host(name="h", address="203.0.113.20"), config=tmp_path, program=None)
