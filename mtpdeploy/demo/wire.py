@@ -8,6 +8,7 @@ machine; only the GPU and SGLang of the demo home are not.
 import asyncio
 import contextlib
 import os
+import signal
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -231,17 +232,32 @@ async def _pump(source: asyncio.StreamReader | None, sink: "asyncssh.SSHWriter[b
 async def _end(shell: asyncio.subprocess.Process) -> None:
     """
     End the shell of a session that is over; what it detached goes on, as under sshd.
+
+    Neither `shell.kill()` nor closing its transport will do while asyncio has not seen its end: both ask
+    after it (`Popen.poll`) and so reap it, and asyncio's own watcher then complains of an unknown child.
     """
     if shell.stdin is not None:
         shell.stdin.close()
     if shell.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            shell.kill()
+            os.kill(shell.pid, signal.SIGKILL)
     try:
-        await shell.wait()
+        await _seen(shell)
     finally:
         # A detached process may hold the pipes for ever; asyncio closes its ends only when told to.
         shell._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+async def _seen(shell: asyncio.subprocess.Process) -> None:
+    """
+    Wait until asyncio knows of the end of a shell that was killed, also where the session is cancelled.
+    """
+    end = asyncio.ensure_future(shell.wait())
+    while not end.done():
+        try:
+            await asyncio.shield(end)
+        except asyncio.CancelledError:
+            continue
 
 
 def _status(returncode: int) -> int:
