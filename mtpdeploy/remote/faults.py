@@ -2,16 +2,15 @@
 What went wrong at the door: every exception of the SSH libraries turned into one of ours.
 """
 
-import contextlib
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 from paramiko import AuthenticationException
 from paramiko.ssh_exception import IncompatiblePeer
 
-from mtpdeploy.errors import BoxUnreachable, ConfigError, MtpDeployError
+from mtpdeploy.errors import BoxUnreachable, MtpDeployError
+from mtpdeploy.remote.own_files import unusable
 
 _MOVED = "is the machine running, and is this still its address? rented ones change on every restart"
 
@@ -47,27 +46,6 @@ def explain(error: Exception, label: str, heard: bytes, *, hung_up: bool) -> Mtp
             hint="the box needs a newer OpenSSH server; SHA-1 and DSA are not spoken any more",
         )
     return _explain_handshake(error, label, heard, hung_up=hung_up)
-
-
-def unusable(error: OSError, path: Path) -> ConfigError:
-    """
-    A file here that connecting needs, or has to heed, cannot be read or written.
-    """
-    return ConfigError(
-        f"a file that connecting needs cannot be used: {error.strerror or error}: {error.filename or path}",
-        hint="mend that path on this machine (its owner, its mode, or what stands in its place)",
-    )
-
-
-@contextlib.contextmanager
-def using(path: Path) -> Iterator[None]:
-    """
-    Name the file in whatever the system says about it.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise unusable(error, path) from error
 
 
 def _explain_socket(error: OSError, label: str) -> MtpDeployError:

@@ -20,7 +20,7 @@ import platformdirs
 from msgspec import Struct
 
 from mtpdeploy.errors import BoxUnreachable, HostKeyChanged, MtpDeployError
-from mtpdeploy.remote.faults import using
+from mtpdeploy.remote.own_files import using
 from mtpdeploy.remote.ssh_config import SSH_PORT
 
 _DATE = re.compile(r"mtpdeploy (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from mtpdeploy.core.machine import Host
 from mtpdeploy.errors import ConfigError
-from mtpdeploy.remote.faults import using
+from mtpdeploy.remote.own_files import using
 
 SSH_PORT = 22
 
