@@ -39,7 +39,7 @@ Exit status:
   3    the box cannot be reached or entered, or was lost for good
   4    the box lacks something, or something else is in the way
   5    somebody else is deploying there
-  6    a command mtpdeploy relies on failed
+  6    a command mtpdeploy relies on failed, or its own output cannot be written
   8    up, but MTP not proven
   70   a bug in mtpdeploy; the traceback is in a file
   130  interrupted: detached, the server goes on

@@ -17,11 +17,11 @@ def require_runs(facts: Facts) -> None:
     """
     if not facts.runs_problem:
         return
-    seen = sorted({f"{p.run} (pid {p.id.pid})" for p in facts.processes if p.run})
+    seen = sorted({p.run for p in facts.processes if p.run})
     living = f"; processes of these live: {', '.join(seen)}" if seen else ""
     raise BoxUnfit(
         f"the runs on the box cannot be looked at: {facts.runs_problem}{living}",
-        hint="make that path readable for the login user there (chmod u+rwx), then run this again",
+        hint="mend that path there (its owner, its mode by chmod u+rwx, or what stands in its place)",
     )
 
 
