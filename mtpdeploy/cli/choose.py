@@ -82,7 +82,7 @@ def explained(asked: Asked) -> Explained:
         ConfigError: as `order_from`.
     """
     return explain(
-        load(asked.config_file),
+        inventory_for(asked),
         asked.server,
         asked.on,
         overrides_of(asked),
@@ -93,13 +93,14 @@ def explained(asked: Asked) -> Explained:
 
 def inventory_for(asked: Asked) -> Inventory:
     """
-    What is configured; on the demo box its own server, where no other is named.
+    What is configured; on the demo box its own server, where no other is named, with everybody's ladders.
     """
     inventory = load(asked.config_file)
     on = asked.on or os.environ.get("MTPDEPLOY_ON") or ""
     named = asked.server is not None or os.environ.get("MTPDEPLOY_SERVER") or asked.config_file is not None
     if means_demo(on.strip()) and not named:
-        return load(str(resources.files("mtpdeploy.demo") / "hosts.toml"))
+        demo = load(str(resources.files("mtpdeploy.demo") / "hosts.toml"))
+        return structs.replace(demo, ladders={**inventory.ladders, **demo.ladders}, hosts=inventory.hosts)
     return inventory
 
 

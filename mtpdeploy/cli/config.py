@@ -2,6 +2,7 @@
 `mtpdeploy config explain`: every value with where it came from.
 """
 
+import sys
 from typing import Any
 
 import click
@@ -9,6 +10,9 @@ from msgspec import to_builtins
 
 from mtpdeploy.cli import options, tables
 from mtpdeploy.cli.output import Answer
+
+IN_A_PIPE = 400
+"""Columns where nobody looks: no key is broken."""
 
 
 @click.group("config")
@@ -47,11 +51,21 @@ def explain(*, as_json: bool, **asked: Any) -> int | Answer:
     cells = [
         (
             row.key,
-            str(row.value),
+            _text(row.value),
             str(row.origin),
-            "; ".join(f"{claim.value} ({claim.origin})" for claim in row.overridden),
+            "; ".join(f"{_text(claim.value)} ({claim.origin})" for claim in row.overridden),
         )
         for row in told.rows
     ]
-    click.echo(tables.table(("key", "value", "from", "overrides"), cells))
+    width = None if sys.stdout.isatty() else IN_A_PIPE
+    click.echo(tables.table(("key", "value", "from", "overrides"), cells, width=width))
     return 0
+
+
+def _text(value: Any) -> str:
+    """
+    A value as hosts.toml writes it, less the quotes.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -55,8 +55,9 @@ def command(context: click.Context, config_file: str | None, *, as_json: bool) -
 @click.argument("name")
 @click.argument("ssh_line")
 @click.option("--force", is_flag=True, help="Replace a host of that name.")
+@options.config
 @click.pass_obj
-def add(config_file: str | None, name: str, ssh_line: str, *, force: bool) -> None:
+def add(outer: str | None, name: str, ssh_line: str, config_file: str | None, *, force: bool) -> None:
     """
     Write the provider's ssh line into hosts.toml under NAME; comments there are kept.
     """
@@ -64,7 +65,7 @@ def add(config_file: str | None, name: str, ssh_line: str, *, force: bool) -> No
     from mtpdeploy.remote.address import parse_address  # noqa: PLC0415
 
     parse_address(ssh_line)
-    path = Path(config_file or "hosts.toml")
+    path = Path(config_file or outer or "hosts.toml")
     add_host(path, name, ssh_line, force=force)
     click.echo(f"{name} is in {path}: mtpdeploy up --on {name}", err=True)
 

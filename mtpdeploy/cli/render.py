@@ -34,7 +34,6 @@ def command(version: str | None, python: str, **asked: Any) -> int:
     from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
     from mtpdeploy.engines.sglang.flag_table import (  # noqa: PLC0415
         NEWEST,
-        column_for,
         parse_version,
     )
     from mtpdeploy.errors import ConfigError  # noqa: PLC0415
@@ -45,9 +44,6 @@ def command(version: str | None, python: str, **asked: Any) -> int:
         raise ConfigError(
             f"`--sglang {version}` is no version", hint=f"as `pip show sglang` prints it: {NEWEST}"
         )
-    column, exact = column_for(wanted)
-    if not exact:
-        click.echo(f"SGLang {wanted} is not in the flag table; going by {column}", err=True)
     script = script_for(
         order,
         SGLANG,
@@ -56,5 +52,7 @@ def command(version: str | None, python: str, **asked: Any) -> int:
         python=python,
         templates=own_templates(),
     )
+    for note in SGLANG.command(order.server, python, version or str(NEWEST)).notes:
+        click.echo(note, err=True)
     click.echo(script, nl=False)
     return 0

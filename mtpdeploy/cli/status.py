@@ -27,7 +27,7 @@ def command(*, show_all: bool, as_json: bool, **asked: Any) -> int | Answer:
     from mtpdeploy.cli.plain import Plain  # noqa: PLC0415
     from mtpdeploy.core.families import bystanders  # noqa: PLC0415
     from mtpdeploy.deploy.ground import look  # noqa: PLC0415
-    from mtpdeploy.deploy.status import is_living, statuses  # noqa: PLC0415
+    from mtpdeploy.deploy.status import is_living, statuses, unfinished  # noqa: PLC0415
 
     target = options.Asked(**asked)
     host = host_from(target)
@@ -58,6 +58,9 @@ def command(*, show_all: bool, as_json: bool, **asked: Any) -> int | Answer:
         for s in runs
     ]
     headings = ("server", "state", "port", "pid", "attempt", "started", "accept length")
+    if not rows and (left := unfinished(facts)):
+        click.echo(f"the ascent of {left.server} stands still: attempt {left.attempt}: {left.state}")
+        click.echo("`mtpdeploy attach` goes on with it")
     click.echo(tables.table(headings, rows) if rows else "nothing of mtpdeploy runs there")
     for family in others:
         first, ports = family.members[0], "".join(f", port {port}" for port in family.ports)

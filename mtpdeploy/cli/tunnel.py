@@ -39,6 +39,10 @@ def command(port: int | None, local_port: int | None, **asked: Any) -> int:
     with open_tools(host, target, Plain().show) as tools:
         there = port or _port_of_server(tools, target.server)
         wanted = local_port if local_port is not None else pasted_port(host, there)
+        if host.simulated and wanted == there:
+            # The demo box is this machine: on the same port the tunnel would lead to itself.
+            wanted += 1
+            tell(f"the demo box is this machine, so its port {there} is not free here")
         with Tunnel(tools.box, there, wanted, tell) as tunnel:
             if tunnel.port != wanted and wanted:
                 tell(f"port {wanted} is taken here")

@@ -67,6 +67,8 @@ def sentence(event: events.AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - a
             return f"looks ready ({by}); sending real requests"
         case events.Verified(report=report):
             return "\n".join(report_lines(report))
+        case events.AttemptEnded(outcome=outcome, again=True) if outcome.end is End.READY:
+            return f"attempt {outcome.attempt} serves as before; its start took {duration(outcome.seconds)}"
         case events.AttemptEnded(outcome=outcome):
             return "\n".join(outcome_lines(outcome))
         case events.NextStep(goes_on=goes_on, rung=rung, reason=reason):
@@ -126,11 +128,22 @@ def hand_over(ascent: Ascent, *, on: str, local_log: str) -> list[str]:
         f"endpoint  http://127.0.0.1:{server.port}/v1 on {host}, model {server.served_name}",
         f"tunnel    mtpdeploy tunnel {on} --port {server.port}   (keeps localhost:{server.port} open)",
         f"conceded  {'; '.join(ascent.conceded) or 'nothing'}",
+        *_runs(outcome),
         f"log       {host}:{outcome.log}",
     ]
     if local_log:
         lines.append(f"copy      {local_log}")
     return [*lines, f"stop      mtpdeploy down {on}"]
+
+
+def _runs(outcome: Outcome) -> list[str]:
+    """
+    What the server itself says that it can take, which may be less than was asked for.
+    """
+    figures = outcome.report.figures if outcome.report else {}
+    named = {"max_running_requests": "requests at a time", "max_total_num_tokens": "tokens in all"}
+    told = [f"{figures[name]:,.0f} {words}" for name, words in named.items() if figures.get(name)]
+    return [f"runs      {', '.join(told)}"] if told else []
 
 
 def same_box(on: str, config_file: str | None) -> str:

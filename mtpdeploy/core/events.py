@@ -224,10 +224,11 @@ class Verified(Event, frozen=True):
 
 class AttemptEnded(Event, frozen=True):
     """
-    An attempt has an outcome.
+    An attempt has an outcome; `again` says that it was ready before and was proved once more.
     """
 
     outcome: Outcome
+    again: bool = False
 
 
 class NextStep(Event, frozen=True):

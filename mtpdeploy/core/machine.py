@@ -163,6 +163,7 @@ class RunRecord(Struct, frozen=True):
     log_bytes: int = 0
     outcome: str | None = None
     family: tuple[ProcessId, ...] = ()
+    stopped_by: str | None = None
     launching: bool = False
 
 

@@ -62,7 +62,10 @@ def _home(folder: Path, path: Path, likeness: Likeness, *, lay_out: bool) -> Dem
     if there and (alike or not lay_out):
         return home
     if there and any(not role.startswith("stranger") for _, _, role in home.living()):
-        raise ConfigError("another demo box is in use", hint="`mtpdeploy down --on demo` stops its server")
+        raise ConfigError(
+            "another demo box is in use",
+            hint="end what uses it: its server by `mtpdeploy down --on demo`, and any `tunnel` or `logs -f`",
+        )
     home.clean()
     home = make_home(
         path,

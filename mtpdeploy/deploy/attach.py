@@ -33,8 +33,9 @@ def attach(host: Host, tools: Tools, *, server: str | None = None, break_lock: b
     outcome = read_outcome(run)
     if run_state(run) is RunState.UNTOLD:
         raise untold(run)
-    if outcome is not None and outcome.end is End.STOPPED:
-        raise BoxUnfit(f"run `{run.name}` was stopped by somebody", hint="`mtpdeploy up` starts it again")
+    if run_state(run) not in LIVING and (run.stopped_by or (outcome and outcome.end is End.STOPPED)):
+        by = run.stopped_by or "somebody"
+        raise BoxUnfit(f"run `{run.name}` was stopped by {by}", hint="`mtpdeploy up` starts it again")
     if outcome is not None and outcome.end is End.READY and run_state(run) not in LIVING:
         status = "not known" if run.exit_status is None else run.exit_status
         raise BoxUnfit(

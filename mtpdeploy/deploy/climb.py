@@ -67,7 +67,7 @@ class Climb:
     def _go(self, attempt: Attempt, known: Outcome | None = None) -> Ascent:
         while True:
             outcome = attempt.see_through(known)
-            self._add(outcome)
+            self._add(outcome, again=known is not None)
             following = None if outcome.end is End.READY else self._decide()
             if following is None:
                 return self.ascent
@@ -191,10 +191,10 @@ class Climb:
         last = self.ascent.outcomes[-1].server if self.ascent.outcomes else self.ascent.asked
         return tuple(str(c) for c in changes(last, server))
 
-    def _add(self, outcome: Outcome) -> None:
+    def _add(self, outcome: Outcome, *, again: bool) -> None:
         self.ascent = structs.replace(self.ascent, outcomes=(*self.ascent.outcomes, outcome))
         self._journal.outcome(outcome)
         if outcome.end is not End.LOST:
             Memory(self._tools.state, self._facts).keep(outcome, self._rungs, self._tools.clock.now())
         self._journal.ascent(self.ascent)
-        self._tools.emit(events.AttemptEnded(at=self._tools.clock.now(), outcome=outcome))
+        self._tools.emit(events.AttemptEnded(at=self._tools.clock.now(), outcome=outcome, again=again))

@@ -50,6 +50,17 @@ def statuses(facts: Facts) -> list[RunStatus]:
     return found
 
 
+def unfinished(facts: Facts) -> RunStatus | None:
+    """
+    The newest run, where it has ended without an outcome that somebody saw: its client is gone, too.
+    """
+    found = statuses(facts)
+    newest = max(facts.runs, key=lambda run: run.name, default=None)
+    if newest is None or newest.outcome is not None or newest.stopped_by or not found:
+        return None
+    return None if is_living(found[0]) or found[0].run != newest.name else found[0]
+
+
 def is_living(status: RunStatus) -> bool:
     """
     Whether anything of the run lives.

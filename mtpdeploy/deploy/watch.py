@@ -269,7 +269,8 @@ class Watch:
         return None
 
     def _out_of_patience(self, now: float) -> Ending | None:
-        patience = self._engine.patience.get(self.reading.stage, DEFAULT_PATIENCE) / self._haste
+        full = self._engine.patience.get(self.reading.stage, DEFAULT_PATIENCE)
+        patience = min(full, max(SHORTEST_PATIENCE, full / self._haste))
         still = now - self._moved
         if still > patience:
             return Ending(End.STALLED, after={"patience": f"{patience:.0f} s without a sign of progress"})
@@ -329,6 +330,9 @@ BLIND_WAIT = 12.0
 Seconds after the ready line from which a server is taken for the listener where that cannot be looked up:
 one that found its port taken printed the line, too, and was gone 4 s later (SGLang 0.5.23, log s20).
 """
+
+SHORTEST_PATIENCE = 20.0
+"""Seconds for a stage of a server that lives faster: a busy machine may keep it from running for as long."""
 
 DEFAULT_PATIENCE = 900.0
 """Seconds for a stage that the engine names no patience for."""

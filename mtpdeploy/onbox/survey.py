@@ -156,6 +156,7 @@ def run_record(folder: str, crowd: Crowd) -> dict[str, Any]:
         "log": log,
         "log_bytes": size_of(os.path.join(folder, log)) if log else 0,
         "outcome": small_text(os.path.join(folder, "outcome.json"), LONGEST_RECORD),
+        "stopped_by": str((document(os.path.join(folder, "stop")) or {}).get("by") or "") or None,
         "family": crowd.family(name, process["pid"] if process is not None and alive else None),
     }
 

@@ -167,6 +167,7 @@ class TestHandOver:
             "endpoint  http://127.0.0.1:30000/v1 on box, model /models/Qwen3.6-27B",
             f"tunnel    mtpdeploy tunnel {on} --port 30000   (keeps localhost:30000 open)",
             "conceded  max_running_requests 512 → 16",
+            "runs      12 requests at a time",
             f"log       box:{READY.log}",
             "copy      /here",
             "stop      mtpdeploy down --on 'ssh -p 19248 root@192.0.2.1' --config 'my hosts.toml'",

@@ -175,7 +175,7 @@ class TestRefuses:
         place.up(place.server(port))
         take_down(place.tools(), server=None)
 
-        with pytest.raises(BoxUnfit, match="was ready and has ended since") as caught:
+        with pytest.raises(BoxUnfit, match=r"was stopped by .*mtpdeploy down") as caught:
             place.attach()
 
         assert "`mtpdeploy up` starts it again" in caught.value.hint
@@ -283,7 +283,7 @@ class TestDamage:
         """
         place.up(place.server(port))
         take_down(place.tools(), server=None)
-        for name in ("proc", "exit"):
+        for name in ("proc", "exit", "stop"):
             (place.run_folder() / name).unlink()
 
         with pytest.raises(BoxUnfit, match=r"was ready and has ended since \(exit status not known\)"):
