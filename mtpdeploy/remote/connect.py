@@ -8,8 +8,9 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tenacity
 from fabric import Config, Connection
@@ -23,6 +24,9 @@ from mtpdeploy.remote.faults import NoSuchName, Passing, explain
 from mtpdeploy.remote.hostkeys import Changed, HostKeys, default_pins
 from mtpdeploy.remote.line import CHANNEL_LIMIT, Line
 from mtpdeploy.remote.ssh_config import SshSettings, effective
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 CONNECT_LIMIT = 10.0
 BANNER_LIMIT = 20.0
@@ -244,11 +248,27 @@ class _Ear(socket.socket):
     hung_up = False
 
     def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
-        data = super().recv(bufsize, flags)
+        with self._noticing():
+            data = super().recv(bufsize, flags)
         if len(self.heard) < 256:
             self.heard += data[:256]
         self.hung_up = self.hung_up or not data
         return data
+
+    def send(self, data: "Buffer", flags: int = 0, /) -> int:
+        with self._noticing():
+            return super().send(data, flags)
+
+    @contextlib.contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """
+        A reset is met by whichever of reading and writing comes first; paramiko tells only of one.
+        """
+        try:
+            yield
+        except ConnectionError:
+            self.hung_up = True
+            raise
 
 
 def _transport(kinds: Sequence[str], sock: socket.socket, disabled_algorithms: None = None) -> Transport:
