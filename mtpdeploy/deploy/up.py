@@ -19,6 +19,7 @@ from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.order import Order, Tools
 from mtpdeploy.remote import lock
 from mtpdeploy.remote.facts import unfit
+from mtpdeploy.remote.fitness import require_mtp
 
 
 def bring_up(order: Order, tools: Tools) -> Ascent:
@@ -36,6 +37,8 @@ def bring_up(order: Order, tools: Tools) -> Ascent:
     problem = unfit(facts, order.host, order.server)
     if problem is not None:
         raise problem
+    if order.options.plan and not order.options.allow_no_mtp:
+        require_mtp(facts, order.host, order.server)
     lease = lock.take(
         tools.box,
         work_dir=facts.work_dir,

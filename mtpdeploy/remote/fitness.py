@@ -2,6 +2,7 @@
 Whether a box can hold a server at all: each question a pure function of its facts, each answer an error.
 """
 
+import re
 from collections.abc import Collection
 
 from mtpdeploy.core.machine import Facts, Host
@@ -17,6 +18,10 @@ NO_CARD = "No devices were found"
 
 FULL = ("No space left on device", "Disk quota exceeded")
 """How the system calls a full disk (ENOSPC, EDQUOT)."""
+
+
+MTP_LAYERS = re.compile(r'"mtp_num_hidden_layers"\s*:\s*[1-9]')
+"""In the config.json of a model that was trained with layers of multi-token prediction (Qwen3.5 and 3.6)."""
 
 
 def unfit(facts: Facts, host: Host, server: ServerSpec) -> MtpDeployError | None:
@@ -131,6 +136,40 @@ def require_model(facts: Facts, host: Host) -> None:
             f"the model on `{host.name}` lacks {len(model.missing_files)} of its weight files: {named}",
             hint=f"download them again into {model.path}",
         )
+    if model.damaged_files:
+        named = ", ".join(model.damaged_files[:3]) + (" …" if len(model.damaged_files) > 3 else "")
+        raise BoxUnfit(
+            f"weight files of the model on `{host.name}` are cut short: {named}",
+            hint=f"download them again into {model.path}: each is shorter than its own header says",
+        )
+
+
+def require_mtp(facts: Facts, host: Host, server: ServerSpec) -> None:
+    """
+    Raises:
+        BoxUnfit: the model is to draft for itself, and its checkpoint has no tensors for that. SGLang starts
+            with such a one without a word and accepts nothing (0.5.6-0.5.23, catalogue number 66).
+    """
+    model, mtp = facts.model, server.mtp
+    if model is None or mtp is None or model.has_mtp is not False or not drafts_for_itself(server):
+        return
+    if model.config is None or not MTP_LAYERS.search(model.config):
+        return
+    raise BoxUnfit(
+        f"the model on `{host.name}` has no tensors for multi-token prediction: {model.path}",
+        hint="take a checkpoint whose index has names that begin with `mtp.`; `--allow-no-mtp` starts it all"
+        " the same, and every draft will be rejected",
+    )
+
+
+def drafts_for_itself(server: ServerSpec) -> bool:
+    """
+    Whether a server speculates with the model's own layers of multi-token prediction.
+    """
+    mtp = server.mtp
+    if mtp is None or mtp.algorithm.upper() not in ("NEXTN", "EAGLE"):
+        return False
+    return mtp.draft_model_path in (None, server.model_path)
 
 
 def require_secrets(facts: Facts, host: Host, names: Collection[str]) -> None:

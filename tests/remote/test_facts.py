@@ -11,9 +11,10 @@ from msgspec import structs
 from mtpdeploy.core.machine import Facts, Gpu, GpuHolder, Host, ModelFacts, ProcessId, SecretsFacts
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.units import GIB, MIB
-from mtpdeploy.errors import CommandFailed, MtpDeployError
+from mtpdeploy.errors import BoxUnfit, CommandFailed, MtpDeployError
 from mtpdeploy.remote import facts
 from mtpdeploy.remote.facts import parse, read, survey, unfit
+from mtpdeploy.remote.fitness import require_mtp
 from tests.onbox.runs import ShBox
 
 HOST = Host(name="rtx", address="203.0.113.20")
@@ -321,6 +322,10 @@ def test_a_gpu_that_is_not_there() -> None:
             ModelFacts("/q", is_local=True, exists=True, config="{}", missing_files=("a", "b", "c", "d")),
             "the model on `rtx` lacks 4 of its weight files: a, b, c …",
         ),
+        (
+            ModelFacts("/q", is_local=True, exists=True, config="{}", damaged_files=("b.safetensors",)),
+            "weight files of the model on `rtx` are cut short: b.safetensors",
+        ),
     ],
 )
 def test_no_model(model: ModelFacts, message: str) -> None:
@@ -328,6 +333,41 @@ def test_no_model(model: ModelFacts, message: str) -> None:
     An absent folder, one that is no model's, and one with gaps.
     """
     assert message == problem(sound(model=model))[0]
+
+
+MTP = {"model_path": "/q", "speculative_algorithm": "NEXTN"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "config", "has_mtp", "refused"),
+    [
+        (MTP, '{"mtp_num_hidden_layers": 1}', False, True),
+        (MTP, '{"mtp_num_hidden_layers": 1}', True, False),
+        (MTP, '{"mtp_num_hidden_layers": 1}', None, False),
+        (MTP, '{"mtp_num_hidden_layers": 0}', False, False),
+        ({**MTP, "speculative_draft_model_path": "/q"}, '{"mtp_num_hidden_layers": 1}', False, True),
+        ({**MTP, "speculative_draft_model_path": "/draft"}, '{"mtp_num_hidden_layers": 1}', False, False),
+        ({**MTP, "speculative_algorithm": "NGRAM"}, '{"mtp_num_hidden_layers": 1}', False, False),
+        ({"model_path": "/q"}, '{"mtp_num_hidden_layers": 1}', False, False),
+    ],
+    ids=["none", "there", "untold", "no such model", "own path", "another draft", "no draft", "not asked"],
+)
+def test_no_tensors_for_the_draft(
+    flags: dict[str, str], config: str, has_mtp: bool | None, *, refused: bool
+) -> None:
+    """
+    A model that is to draft for itself and cannot would start, and accept nothing.
+    """
+    model = ModelFacts("/q", is_local=True, exists=True, config=config, has_mtp=has_mtp)
+    server = ServerSpec(name="q", flags=dict(flags))
+    facts_of_box = sound(model=model)
+    if not refused:
+        require_mtp(facts_of_box, HOST, server)
+        return
+    with pytest.raises(BoxUnfit, match="has no tensors for multi-token prediction") as caught:
+        require_mtp(facts_of_box, HOST, server)
+
+    assert "--allow-no-mtp" in caught.value.hint
 
 
 def test_a_hub_name_is_left_to_the_hub() -> None:

@@ -1,0 +1,76 @@
+"""
+What a checkpoint's files tell without a weight being read.
+"""
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from mtpdeploy.onbox.model import contents
+
+
+def shard(path: Path, tensors: dict[str, int], *, cut: int = 0) -> None:
+    """
+    A safetensors file of tensors with so many bytes each, `cut` bytes short.
+    """
+    header, at = {}, 0
+    for name, size in tensors.items():
+        header[name] = {"dtype": "U8", "shape": [size], "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(at - cut))
+
+
+def test_tensors_are_counted_by_what_they_belong_to(tmp_path: Path) -> None:
+    """
+    All bytes, and those of multi-token prediction, of all shards together.
+    """
+    shard(tmp_path / "a.safetensors", {"model.embed_tokens.weight": 600, "mtp.fc.weight": 30})
+    shard(tmp_path / "b.safetensors", {"lm_head.weight": 600, "model.mtp.norm.weight": 4})
+
+    told = contents(str(tmp_path))
+
+    assert (1234, 34, True, []) == (
+        told["weight_bytes"], told["mtp_bytes"], told["has_mtp"], told["damaged_files"],
+    )  # fmt: skip
+
+
+def test_a_model_without_an_index_tells_by_its_headers(tmp_path: Path) -> None:
+    """
+    A single file needs no index: that there is no draft in it is known all the same.
+    """
+    shard(tmp_path / "model.safetensors", {"model.embed_tokens.weight": 64})
+
+    assert contents(str(tmp_path))["has_mtp"] is False
+
+
+def test_a_shard_that_is_cut_short_is_named(tmp_path: Path) -> None:
+    """
+    A download that broke off leaves a file shorter than its own header says.
+    """
+    shard(tmp_path / "a.safetensors", {"x": 100})
+    shard(tmp_path / "b.safetensors", {"y": 100}, cut=1)
+
+    assert ["b.safetensors"] == contents(str(tmp_path))["damaged_files"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\0" * 64, b"\xff" * 64, struct.pack("<Q", 20) + b"{", struct.pack("<Q", 4) + b"[12]"],
+    ids=["empty", "zeros", "endless", "cut in its header", "no object"],
+)
+def test_what_is_no_safetensors_file_counts_by_the_index(tmp_path: Path, content: bytes) -> None:
+    """
+    Where a header cannot be read the index says how much there is, and nothing is called damaged.
+    """
+    (tmp_path / "a.safetensors").write_bytes(content)
+    index = {"metadata": {"total_size": 5000}, "weight_map": {"mtp.fc.weight": "a.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    told = contents(str(tmp_path))
+
+    assert (5000, None, True, []) == (
+        told["weight_bytes"], told["mtp_bytes"], told["has_mtp"], told["damaged_files"],
+    )  # fmt: skip
