@@ -10,6 +10,7 @@ from mtpdeploy.cli.plain import Plain
 from mtpdeploy.cli.plan import NEWEST
 from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.deploy.calibration import Memory
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Options
 from mtpdeploy.deploy.planner import Predict, Unplanned, predictor
@@ -32,7 +33,8 @@ def on_box(asked: Asked) -> tuple[ServerSpec, Predict]:
     order = order_from(asked, Options())
     with open_tools(order.host, asked, Plain().show, lay_out=True) as tools:
         facts = look(tools, order.server)
-    predict = predictor(SGLANG, facts)
+        known = Memory(tools.state, facts).read()
+    predict = predictor(SGLANG, facts, known.seen)
     if isinstance(predict, Unplanned):
         problem = unfit(facts, order.host, order.server)
         raise problem or BoxUnfit(

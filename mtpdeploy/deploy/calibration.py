@@ -12,7 +12,7 @@ from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.machine import Facts
 from mtpdeploy.core.memory import Forecast, Seen
 from mtpdeploy.core.outcome import Outcome
-from mtpdeploy.core.server import FlagValue, ServerSpec
+from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.units import GIB
 
 FIGURES = {
@@ -29,12 +29,13 @@ SHARE_BELIEVED = (0.0, 1.0)
 
 class Calibration(Struct, frozen=True):
     """
-    What was seen last, and the flags of the server that last was ready there.
+    What was seen last, and the server that last was ready there, with the one that was asked for.
     """
 
     seen: Seen = Seen()
-    ready_flags: dict[str, FlagValue] = {}
-    ready_rungs: tuple[str, ...] = ()
+    asked: ServerSpec | None = None
+    ready: ServerSpec | None = None
+    rungs: tuple[str, ...] = ()
     at: float = 0.0
 
 
@@ -59,7 +60,7 @@ class Memory:
             return json.decode(self._file.read_bytes(), type=Calibration)
         return Calibration()
 
-    def keep(self, outcome: Outcome, rungs: tuple[str, ...], at: float) -> None:
+    def keep(self, asked: ServerSpec, outcome: Outcome, rungs: tuple[str, ...], at: float) -> None:
         """
         Take over what an attempt showed; what it did not reach stays as it was.
         """
@@ -71,13 +72,9 @@ class Memory:
         else:
             # Captures that were cut short say too little.
             merged.pop("graphs", None)
-        ready = outcome.end is End.READY
-        kept = Calibration(
-            seen=structs.replace(known.seen, **merged),
-            ready_flags=dict(outcome.server.flags) if ready else known.ready_flags,
-            ready_rungs=rungs if ready else known.ready_rungs,
-            at=at,
-        )
+        kept = structs.replace(known, seen=structs.replace(known.seen, **merged))
+        if outcome.end is End.READY:
+            kept = structs.replace(kept, asked=asked, ready=outcome.server, rungs=rungs, at=at)
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
             self._file.write_bytes(json.format(json.encode(kept)))

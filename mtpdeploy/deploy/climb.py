@@ -23,7 +23,7 @@ from mtpdeploy.deploy.calibration import Memory
 from mtpdeploy.deploy.ground import clear_way, look
 from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.order import Order, Tools
-from mtpdeploy.deploy.planner import Foreteller, Unplanned, nothing_fits, predictor
+from mtpdeploy.deploy.planner import Foreteller, Unplanned, nothing_fits, predictor, proven_before
 from mtpdeploy.remote import lock
 from mtpdeploy.remote.retry import again, repeat_wait
 
@@ -41,7 +41,6 @@ class Climb:
         self._journal = journal
         self._facts = facts
         self._lease = lease
-        self._rungs: tuple[str, ...] = ()
         self.ascent = ascent
 
     def from_start(self) -> Ascent:
@@ -104,7 +103,6 @@ class Climb:
         if foreseen is None or foreseen.server is None:
             foreseen = Foreseen(step.server, (step.rung,) if step.rung else (), (), None)
         server, taken = foreseen.server or self._order.server, foreseen.rungs
-        self._rungs = (*self._rungs, *taken)
         reason = step.reason if server == step.server else "the cheapest concession predicted to fit"
         return self._launch(server, "+".join(taken) or None, reason, foreseen.forecast)
 
@@ -121,7 +119,12 @@ class Climb:
             tools.note(f"not planned: {predict.why}")
             return None
         version = self._facts.sglang_version or ""
-        found = foresee(step, self._order.ladder, self.ascent, version, predict, tools.engine.knowledge)
+        before = proven_before(self._order.server, known, predict) if first else None
+        found = before or foresee(
+            step, self._order.ladder, self.ascent, version, predict, tools.engine.knowledge
+        )
+        if before is not None:
+            tools.note("this configuration was ready here before")
         if found.server is None and first:
             raise nothing_fits(self._order, found)
         if found.server is None:
@@ -195,6 +198,8 @@ class Climb:
         self.ascent = structs.replace(self.ascent, outcomes=(*self.ascent.outcomes, outcome))
         self._journal.outcome(outcome)
         if outcome.end is not End.LOST:
-            Memory(self._tools.state, self._facts).keep(outcome, self._rungs, self._tools.clock.now())
+            rungs = tuple(rung for o in self.ascent.outcomes for rung in (o.rung or "").split("+") if rung)
+            memory = Memory(self._tools.state, self._facts)
+            memory.keep(self.ascent.asked, outcome, rungs, self._tools.clock.now())
         self._journal.ascent(self.ascent)
         self._tools.emit(events.AttemptEnded(at=self._tools.clock.now(), outcome=outcome, again=again))

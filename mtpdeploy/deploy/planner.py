@@ -15,7 +15,7 @@ from mtpdeploy.core.model import ModelShape, NotAModel, read_model
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.stale import judge, wanted_gpus
 from mtpdeploy.core.units import MIB
-from mtpdeploy.deploy.calibration import seen_in
+from mtpdeploy.deploy.calibration import Calibration, seen_in
 from mtpdeploy.deploy.order import Order, Tools
 from mtpdeploy.engines.base import Engine
 from mtpdeploy.engines.sglang.sizing.reserve import CONTEXT_BYTES
@@ -58,6 +58,18 @@ def predictor(engine: Engine, facts: Facts, seen: Seen | None = None) -> Predict
         return None if card is None else engine.forecast(server, shape, version, card, weights, seen)
 
     return predict
+
+
+def proven_before(asked: ServerSpec, known: Calibration, predict: Predict) -> Foreseen | None:
+    """
+    The configuration in which the same server was ready on the same box before, unless it will not fit now.
+    """
+    if known.ready is None or known.asked != asked:
+        return None
+    forecast = predict(known.ready)
+    if forecast is None or forecast.fit is Fit.DOES_NOT_FIT:
+        return None
+    return Foreseen(known.ready, known.rungs, (), forecast)
 
 
 class Foreteller:
