@@ -2,6 +2,7 @@
 Somebody who looks at the box's own disk, to tell when a line was really written.
 """
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -49,11 +50,16 @@ class ReadyWitness:
 
     def _work(self) -> None:
         while not self._over.wait(LOOK_EVERY):
-            for path in set(self._folder.rglob("*.log")) - self._known:
-                if b"ready to roll" in path.read_bytes():
+            # A folder that a survey tries out may vanish between listing and looking.
+            with contextlib.suppress(FileNotFoundError):
+                if self._is_written():
                     self._moment = Moment(time.perf_counter(), time.time())
                     self._seen.set()
                     return
+
+    def _is_written(self) -> bool:
+        logs = set(self._folder.rglob("*.log")) - self._known
+        return any(b"ready to roll" in path.read_bytes() for path in logs)
 
     def __enter__(self) -> Self:
         self._thread.start()
