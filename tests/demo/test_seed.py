@@ -126,7 +126,7 @@ REFUSALS = [
     ),  # 24
     (
         "0.5.14",
-        ("--mamba-radix-cache-strategy", "extra_buffer_lazy", *MTP),
+        ("--mamba-radix-cache-strategy", "extra_buffer_lazy", *SEED[4:12]),
         1,
         "extra_buffer_lazy unsupported",
     ),  # 27

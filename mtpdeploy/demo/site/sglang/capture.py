@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import List
 
-from .resolve import Resolved, prefill_graphs
+from .resolve import Resolved, decode_graphs_off, prefill_graphs
 from .sizing import Pools
 
 # GiB: what a capture costs at all, and for each token of its largest batch.
@@ -52,7 +52,7 @@ def target_captures(state: Resolved, pools: Pools) -> List[Capture]:
     if buckets:
         gib = PREFILL_BUCKET_GIB * len(buckets)
         found.append(Capture("target prefill", buckets, 1, gib, 12.0))
-    if state.get("disable_cuda_graph") or state.get("cuda_graph_backend_decode") == "disabled":
+    if decode_graphs_off(state):
         return found
     drafts = int(state.get("speculative_num_draft_tokens") or 1) if state.get("speculative_algorithm") else 1
     speculative = drafts > 1
@@ -64,7 +64,7 @@ def target_captures(state: Resolved, pools: Pools) -> List[Capture]:
 
 def draft_captures(state: Resolved, pools: Pools) -> List[Capture]:
     """The draft's graphs: its decode (more than one step) and the extension after a verify."""
-    if state.get("disable_cuda_graph") or state.get("cuda_graph_backend_decode") == "disabled":
+    if decode_graphs_off(state):
         return []
     steps, topk = int(state.args["speculative_num_steps"]), int(state.args["speculative_eagle_topk"])
     drafts = int(state.args["speculative_num_draft_tokens"])

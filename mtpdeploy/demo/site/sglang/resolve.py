@@ -57,9 +57,10 @@ def resolve(args: Dict[str, Any], settings: Settings) -> Resolved:
     _defaults(state, settings)
     _context(state)
     _attention(state, settings)
-    _speculation(state)
+    # Strategies of recurrent state are resolved before the draft's defaults, as model-specific adjustments.
     if state.geometry.hybrid:
         _mamba(state)
+    _speculation(state)
     _caches(state)
     _fraction(state, settings)
     return state
@@ -107,7 +108,9 @@ def _context(state: Resolved) -> None:
 def _attention(state: Resolved, settings: Settings) -> None:
     if state.get("attention_backend"):
         return
-    state.args["attention_backend"] = "fa3" if settings.gpu.compute_cap.startswith("9.") else "flashinfer"
+    cap, hybrid = settings.gpu.compute_cap, state.geometry.hybrid
+    default = "triton" if cap.startswith("10.") and hybrid else "flashinfer"
+    state.args["attention_backend"] = "fa3" if cap.startswith("9.") else default
     word = "explicitly " if state.era < (0, 5, 7) else ""
     state.said.append(
         f"Attention backend not {word}specified. Use {state.args['attention_backend']} backend by default."
@@ -136,19 +139,23 @@ def _speculation(state: Resolved) -> None:
 
 
 def _overlap(state: Resolved) -> None:
-    era = state.era
+    era, branched = state.era, (state.get("speculative_eagle_topk") or 1) > 1
     second = era >= (0, 5, 14) or _switch("SGLANG_ENABLE_SPEC_V2", default=era >= (0, 5, 11))
     if era >= (0, 5, 14):
         if state.get("disable_overlap_schedule"):
             state.said.append(
                 "Non-overlap (synchronous) spec v2 is used for eagle/eagle3/standalone speculative decoding."
             )
+    elif era >= (0, 5, 11):
+        # 0.5.11 and 0.5.12 take the first worker for a draft with branches.
+        if not second or (branched and era < (0, 5, 13)):
+            state.args["disable_overlap_schedule"] = True
     elif second:
         state.args["disable_overlap_schedule"] = False
         state.said.append(
             "Spec v2 is enabled for eagle/eagle3 speculative decoding and overlap schedule is turned on."
         )
-        if (state.get("speculative_eagle_topk") or 1) > 1 and (0, 5, 7) <= era < (0, 5, 11):
+        if branched and era >= (0, 5, 7):
             text = "Spec v2 currently only supports topk = 1 for speculative decoding."
             raise state.refuse("ValueError", text)
     else:
@@ -166,7 +173,8 @@ def _draft_shape(state: Resolved) -> None:
     if steps is None:
         if topk is not None or drafts is not None:
             raise state.refuse("AssertionError")
-        steps, topk, drafts = 3, 1, 4
+        # auto_choose_speculative_params: a chain from 0.5.8 on, branches before.
+        steps, topk, drafts = (3, 1, 4) if state.era >= (0, 5, 8) else (5, 4, 8)
     elif topk is None:
         # The comparison `None > 1` in the same handler.
         raise state.refuse("TypeError", "'>' not supported between instances of 'NoneType' and 'int'")
@@ -176,6 +184,8 @@ def _draft_shape(state: Resolved) -> None:
             "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when "
             "speculative_eagle_topk == 1"
         )
+    if topk > 1 and drafts is None:
+        raise state.refuse("AssertionError")
     if topk > 1 and state.get("attention_backend") == "trtllm_mha":
         text = "trtllm_mha backend only supports topk = 1 for speculative decoding."
         raise state.refuse("ValueError", text)
@@ -191,7 +201,8 @@ def _strategy(state: Resolved) -> str:
         return str(asked)
     if state.era < (0, 5, 14):
         return "no_buffer"
-    if not state.get("disable_overlap_schedule") and _triton_linear(state):
+    wanted = not state.get("disable_overlap_schedule") or state.args["page_size"] > 1
+    if wanted and _triton_linear(state):
         return "extra_buffer"
     state.args["disable_overlap_schedule"] = True
     return "no_buffer"
@@ -242,6 +253,8 @@ def _validate_tracking(state: Resolved) -> None:
 
 
 def _no_buffer_before_0_5_14(state: Resolved, arch: str) -> None:
+    if state.era >= (0, 5, 11):
+        state.args["page_size"] = 1
     if state.get("speculative_algorithm") is None:
         state.args["disable_overlap_schedule"] = True
         state.said.append(
@@ -255,7 +268,7 @@ def _no_buffer_before_0_5_14(state: Resolved, arch: str) -> None:
             "--mamba-scheduler-strategy extra_buffer and set SGLANG_ENABLE_SPEC_V2=1."
         )
         raise state.refuse("ValueError", text)
-    elif state.era >= (0, 5, 8):
+    elif state.era >= (0, 5, 9):
         state.args["disable_radix_cache"] = True
         state.said.append(
             f"Disabling radix cache since speculative decoding for {arch} is not supported with radix cache "
@@ -296,34 +309,58 @@ def _caches(state: Resolved) -> None:
         if state.get("enable_linear_replayssm"):
             text = "--enable-linear-replayssm and --enable-linear-replayssm-spec are mutually exclusive."
             raise state.refuse("ValueError", text)
-        if not state.get("speculative_algorithm"):
-            text = "--enable-linear-replayssm-spec requires speculative decoding."
+        if (state.get("speculative_eagle_topk") or 1) > 1:
+            text = (
+                "--enable-linear-replayssm-spec requires a linear draft chain (--speculative-eagle-topk in "
+                "{None, 1}); the chunked verify kernel uses a strictly-lower causal mask and is invalid for "
+                f"EAGLE tree verify. Got --speculative-eagle-topk={state.get('speculative_eagle_topk')!r}."
+            )
             raise state.refuse("ValueError", text)
 
 
 def prefill_graphs(state: Resolved) -> List[int]:
     """Token counts of the prefill graphs; empty where this release or a flag captures none."""
-    first = (0, 5, 16) if state.geometry.multimodal else (0, 5, 15)
-    off = state.get("disable_cuda_graph") or state.get("disable_prefill_cuda_graph")
-    off = off or state.get("disable_piecewise_cuda_graph")
-    if state.era < first or off or state.get("cuda_graph_backend_prefill") == "disabled":
+    era, shape = state.era, state.geometry
+    largest = min(int(state.args["chunked_prefill_size"]), int(state.get("max_total_tokens") or 1 << 30))
+    if (0, 5, 13) <= era < (0, 5, 17):
+        largest = min(largest, int(state.get("context_length") or largest))
+    backend = state.get("cuda_graph_backend_prefill")
+    if backend:
+        return [] if backend == "disabled" else prefill_buckets(largest)
+    off = ("disable_cuda_graph", "disable_prefill_cuda_graph", "disable_piecewise_cuda_graph")
+    first = (0, 5, 16) if shape.multimodal else (0, 5, 15) if shape.hybrid else (0, 5, 10)
+    if era < first or any(state.get(name) for name in off):
         return []
-    return prefill_buckets(int(state.args["chunked_prefill_size"]))
+    if era < (0, 5, 15) and state.get("enable_hierarchical_cache"):
+        return []
+    if era < (0, 5, 11) and state.get("speculative_algorithm"):
+        return []
+    return prefill_buckets(largest)
+
+
+def decode_graphs_off(state: Resolved) -> bool:
+    """Whether no decode or verify graph is captured."""
+    backend = state.get("cuda_graph_backend_decode")
+    return backend == "disabled" if backend else bool(state.get("disable_cuda_graph"))
 
 
 def _fraction(state: Resolved, settings: Settings) -> None:
     args = state.args
     if args.get("mem_fraction_static") is None:
+        # From 0.5.16 on nothing is reserved for graphs that are not captured (reserve_for_graph_mb).
+        uncaptured = state.era >= (0, 5, 16) and decode_graphs_off(state)
         args["mem_fraction_static"] = default_fraction(
             state.era,
             settings.gpu.total_mib,
             args["chunked_prefill_size"],
-            args["cuda_graph_max_bs_decode"],
+            0 if uncaptured else args["cuda_graph_max_bs_decode"],
             algorithm=args.get("speculative_algorithm"),
             buckets=len(prefill_graphs(state)),
             geometry=state.geometry,
             tp=args["tp_size"],
         )
+    if args.get("mamba_ssm_dtype") is None and args.get("enable_linear_replayssm_spec"):
+        args["mamba_ssm_dtype"] = "float32"
     if args.get("mamba_ssm_dtype") is None:
         chosen = os.environ.get("SGLANG_MAMBA_SSM_DTYPE") if state.era >= (0, 5, 9) else None
         chosen = chosen or (state.geometry.state_dtype if state.era >= (0, 5, 9) else None)

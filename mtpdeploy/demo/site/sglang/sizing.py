@@ -119,6 +119,9 @@ def slots_per_request(demand: Demand) -> int:
         # 0.5.7 alone adds the ping-pong slots to a strategy that has none.
         return 5 if era[:3] == (0, 5, 7) else BASE_SLOTS
     if demand.strategy == "extra_buffer_lazy":
+        if not demand.overlap:
+            text = "Lazy extra buffer requires overlap schedule (--disable-overlap-schedule is incompatible)"
+            raise PoolError("AssertionError", text)
         slots = BASE_SLOTS + 1
     elif era < (0, 5, 10):
         slots = BASE_SLOTS + (1 if demand.draft_tokens else 2)
@@ -212,18 +215,20 @@ def _replay(demand: Demand) -> Tuple[float, float]:
     """
     ReplaySSM's ring, fixed and for each slot: per slot to 0.5.19, per request from 0.5.20 on.
 
-    27B: 48 layers of keys, values and two gates for each recorded token, about 1.5 MiB a token.
+    `replayssm_ring_bytes_per_req` (configs/mamba_utils.py): keys and values in two bytes each, from 0.5.20 on
+    with their low parts, and two gates of four bytes, from 0.5.20 on one.
     """
     if not demand.replay_len:
         return 0.0, 0.0
     shape = demand.geometry
-    width = shape.linear_key_heads * shape.linear_key_dim + shape.linear_value_heads * (
-        shape.linear_value_dim + 2
-    )
-    ring = shape.linear_layers * width / demand.tp * 4 * demand.replay_len / GIB
-    if demand.era < (0, 5, 20):
-        return 0.0, ring
-    return ring * (_asked(demand) + 1), 0.0
+    keys, values = shape.linear_key_heads * shape.linear_key_dim, shape.linear_value_heads
+    width = keys + values * shape.linear_value_dim
+    late = demand.era >= (0, 5, 20)
+    if late and demand.max_running_requests is None:
+        raise PoolError("TypeError", "unsupported operand type(s) for //: 'NoneType' and 'int'")
+    layer = width * (4 if late else 2) + values * (4 if late else 8)
+    ring = shape.linear_layers * layer / demand.tp * demand.replay_len / GIB
+    return (ring * (_asked(demand) + 1), 0.0) if late else (0.0, ring)
 
 
 def _divide(demand: Demand, rest: float) -> Tuple[int, float]:
@@ -254,17 +259,20 @@ def _cell_bytes(demand: Demand) -> float:
     shape = demand.geometry
     cell = shape.kv_bytes(demand.tp, demand.kv_itemsize)
     if demand.draft_path and demand.draft_tokens and demand.era >= (0, 5, 14):
-        # 0.5.14-0.5.17 take the whole target for the draft (num_nextn_predict_layers is on the outer config).
-        layers = shape.hidden_layers if demand.era < (0, 5, 18) else 1
-        cell *= 1 + layers / max(shape.full_layers, 1)
+        # 0.5.14-0.5.17 take the whole target for the draft where the config has a part for the text, since
+        # num_nextn_predict_layers is set on the outer one.
+        layers = shape.hidden_layers if demand.era < (0, 5, 18) and shape.multimodal else 1
+        cell = int(cell * (1 + layers / max(shape.full_layers, 1)))
     return cell
 
 
-def _tokens(demand: Demand, rest: float) -> int:
-    tokens = int(int(rest * GIB) // _cell_bytes(demand))
+def _limited(demand: Demand, tokens: int) -> int:
     if demand.max_total_tokens is not None:
         tokens = min(tokens, demand.max_total_tokens)
-    tokens = tokens // demand.page_size * demand.page_size
+    return tokens // demand.page_size * demand.page_size
+
+
+def _checked(demand: Demand, tokens: int) -> int:
     if tokens <= 0:
         old = demand.era < (0, 5, 10)
         value = ("self.server_args." if old else "") + f"mem_fraction_static={demand.mem_fraction_static}"
@@ -275,13 +283,14 @@ def _tokens(demand: Demand, rest: float) -> int:
     return tokens
 
 
-def _requests(demand: Demand, tokens: int, slots: int) -> Tuple[int, List[str]]:
+def _requests(demand: Demand, profiled: int, slots: int) -> Tuple[int, List[str]]:
     """`_resolve_max_num_reqs`: the effective number of running requests, and what SGLang warns about."""
-    era = demand.era
-    estimate = min(max(int(tokens / demand.context_len * 512), FEWEST_REQUESTS), MOST_REQUESTS)
+    era, tokens = demand.era, _limited(demand, profiled)
+    known = profiled if era < (0, 5, 10) else tokens
+    estimate = min(max(int(known / demand.context_len * 512), FEWEST_REQUESTS), MOST_REQUESTS)
     asked = None if demand.max_running_requests is None else _asked(demand)
     if asked is None:
-        count = min(estimate, tokens // 2) if era >= (0, 5, 10) else estimate
+        count = min(estimate, tokens // 2)
     elif era >= (0, 5, 14):
         count = min(asked, tokens // 2)
     else:
@@ -291,6 +300,9 @@ def _requests(demand: Demand, tokens: int, slots: int) -> Tuple[int, List[str]]:
         per_request = slots_per_request(demand)
         capped = slots // per_request < count
         count = min(count, slots // per_request)
+        if count <= 0 and tokens > 0 and era < (0, 5, 13):
+            # get_batch_sizes_to_capture: no size is left. Without graphs the worker asserts it a bit later.
+            raise PoolError("AssertionError", "capture_bs=[0]")
         if count <= 0 and era >= (0, 5, 13):
             raise PoolError(
                 "RuntimeError",
@@ -299,7 +311,9 @@ def _requests(demand: Demand, tokens: int, slots: int) -> Tuple[int, List[str]]:
                 "Try: (1) reduce --max-running-requests, (2) increase --mem-fraction-static, or "
                 "(3) use GPUs with more memory.",
             )
-    return max(count, 1), _warnings(demand, asked, count, slots, capped=capped)
+    if count <= 0 < tokens:
+        raise PoolError("AssertionError", "max_running_request is zero")
+    return max(count, 0), _warnings(demand, asked, count, slots, capped=capped)
 
 
 def _warnings(demand: Demand, asked: Optional[int], count: int, slots: int, *, capped: bool) -> List[str]:
@@ -325,12 +339,15 @@ def size_pools(demand: Demand) -> Pools:
     slots, rest = _divide(demand, _rest(demand))
     if demand.era >= (0, 5, 14) and rest <= 0:
         raise _refuse_weights(demand)
-    if demand.era < (0, 5, 13) and demand.geometry.hybrid and slots <= 0:
-        rest = -1.0
-    tokens = _tokens(demand, rest)
-    requests, warnings = _requests(demand, tokens, slots)
-    if demand.era < (0, 5, 7) and demand.draft_tokens:
-        tokens += requests * (demand.steps * demand.topk + demand.draft_tokens) + 100
+    profiled = int(int(rest * GIB) // _cell_bytes(demand))
+    early = demand.era < (0, 5, 7) and demand.draft_tokens > 0
+    tokens = _limited(demand, profiled)
+    if not early:
+        _checked(demand, tokens)
+    requests, warnings = _requests(demand, profiled, slots)
+    if early:
+        room = requests * (demand.steps * demand.topk + demand.draft_tokens) + 100
+        tokens = _checked(demand, _limited(demand, profiled + room))
     return _allocate(demand, Pools(slots, requests, tokens, warnings=warnings))
 
 
@@ -343,7 +360,7 @@ def _allocate(demand: Demand, pools: Pools) -> Pools:
     columns = float(drafts)
     if demand.era >= (0, 5, 14) and demand.topk <= 1:
         columns = (drafts + shape.conv_kernel - 2) / max(shape.conv_kernel - 1, 1)
-    if not drafts or not shape.hybrid or demand.replay_len:
+    if not drafts or not shape.hybrid:
         sets = 0
     half_cell = shape.kv_bytes(tp, demand.kv_itemsize) / 2
     tokens = pools.tokens + demand.page_size
@@ -352,12 +369,13 @@ def _allocate(demand: Demand, pools: Pools) -> Pools:
         pools,
         conv_gib=(pools.slots + 1) * conv / GIB if shape.hybrid else 0.0,
         ssm_gib=(pools.slots + 1) * ssm / GIB if shape.hybrid else 0.0,
-        intermediate_ssm_gib=sets * drafts * ssm / GIB,
+        # ReplaySSM keeps no states, but the windows of the convolutions all the same.
+        intermediate_ssm_gib=0.0 if demand.replay_len else sets * drafts * ssm / GIB,
         intermediate_conv_gib=sets * columns * conv / GIB,
         replay_gib=replay_fixed + replay_slot * (pools.slots + 1),
         k_gib=tokens * half_cell / GIB,
         v_gib=tokens * half_cell / GIB,
         table_gib=pools.requests * (demand.context_len + 4 + drafts) * 4 / GIB,
         draft_kv_gib=tokens * shape.kv_bytes(tp, demand.kv_itemsize, 1) / GIB if drafts else 0.0,
-        slots_per_request=slots_per_request(demand),
+        slots_per_request=slots_per_request(demand) if shape.hybrid else 1,
     )

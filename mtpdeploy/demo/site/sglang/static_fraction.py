@@ -38,13 +38,11 @@ def prefill_buckets(largest: int) -> List[int]:
 
 
 def _speculation_mib(era: Tuple[int, ...], algorithm: Optional[str]) -> int:
-    if algorithm is None or algorithm == "NGRAM":
+    if algorithm is None or algorithm == "NGRAM" or era >= (0, 5, 14):
         return 0
     if algorithm == "STANDALONE":
         return 6144
-    if era < (0, 5, 10):
-        return 2048
-    return 4096 if era < (0, 5, 14) else 0
+    return 2048 if era < (0, 5, 10) else 4096
 
 
 def default_fraction(

@@ -21,6 +21,9 @@ LEAST_RESERVE_MIB = 10240
 BUCKET_MIB = 8
 """What is kept back for each captured size of prefill (0.5.10-0.5.23)."""
 
+LATENT_BUCKETS_MIB = 1536
+"""What is kept back for captured prefill with latent attention, whatever its sizes (0.5.10-0.5.23)."""
+
 
 def card_class(total_mib: int, tp: int, era: tuple[int, ...]) -> tuple[int, int]:
     """
@@ -35,14 +38,14 @@ def card_class(total_mib: int, tp: int, era: tuple[int, ...]) -> tuple[int, int]
     return LARGEST_CLASS
 
 
-def prefill_buckets(chunk: int) -> int:
+def prefill_sizes(largest: int) -> int:
     """
-    For how many numbers of tokens prefill is captured: 58 for a chunk of 8192.
+    For how many numbers of tokens prefill is captured: 58 up to a chunk of 8192.
     """
     steps = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256))
     sizes = [size for first, last, step in steps for size in range(first, last + 1, step)]
-    sizes += range(4608, chunk + 1, 512)
-    return sum(size <= chunk for size in sizes)
+    sizes += range(4608, largest + 1, 512)
+    return sum(size <= largest for size in sizes)
 
 
 def default_fraction(
@@ -55,10 +58,14 @@ def default_fraction(
     buckets: int,
     ranks: int,
     attn_dp: int,
+    latent: bool,
     vision: Vision | None,
 ) -> float:
     """
     The fraction where none is given; of a multimodal model with its factor, which is not rounded.
+
+    `batch` is the largest decode batch for whose graphs something is kept back, `buckets` the number of
+    captured sizes of prefill, `latent` whether attention is latent.
 
     Qwen3.6-27B with EAGLE on 97,887 MiB: 0.7787 to 0.5.9, 0.7592 to 0.5.13, 0.7981 to 0.5.15, 0.7934 after.
     """
@@ -67,7 +74,7 @@ def default_fraction(
     reserve = 512 + 1.5 * max(chunk, 2048) + 2 * batch + 128 * ranks
     if attn_dp > 1:
         reserve += batch * attn_dp * (3 + (1.5 if batch > 300 else 0))
-    reserve += BUCKET_MIB * buckets
+    reserve += LATENT_BUCKETS_MIB if latent and buckets and era >= (0, 5, 10) else BUCKET_MIB * buckets
     if total_mib > 60 * 1024:
         reserve = max(reserve, LEAST_RESERVE_MIB)
     fraction = round((total_mib - reserve - _speculation_mib(era, algorithm)) / total_mib, 3)
@@ -75,10 +82,10 @@ def default_fraction(
 
 
 def _speculation_mib(era: tuple[int, ...], algorithm: str) -> int:
-    if algorithm == "STANDALONE":
-        return 6144
     if algorithm in ("", "NGRAM") or era >= (0, 5, 14):
         return 0
+    if algorithm == "STANDALONE":
+        return 6144
     return 2048 if era < (0, 5, 10) else 4096
 
 

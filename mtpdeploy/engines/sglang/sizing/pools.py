@@ -7,7 +7,7 @@ are on one GPU; "rest" is what the fraction leaves after the weights.
 
 import math
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mtpdeploy.core.diagnosis import Cause
 from mtpdeploy.core.units import GIB, MIB
@@ -91,9 +91,14 @@ class Pools(Struct, frozen=True):
 
 
 class _Split(Struct, frozen=True):
+    """
+    `undivided` is what is left for slots and tokens together, once the draft states are charged.
+    """
+
     slots: int
     left: float
     charged_drafts: float = 0.0
+    undivided: float = 0.0
 
 
 def size_pools(asked: Asked, loads: Loads) -> Pools:
@@ -102,10 +107,11 @@ def size_pools(asked: Asked, loads: Loads) -> Pools:
     """
     rest = rest_bytes(asked, loads)
     split = _split(asked, rest)
-    tokens = _tokens(asked, split.left)
-    requests = _requests(asked, tokens, split.slots)
-    if asked.release < (0, 5, 7) and asked.draft_tokens and tokens > 0:
-        tokens += requests * (asked.steps * asked.topk + asked.draft_tokens) + 100
+    profiled = int(int(split.left) // cell_bytes(asked))
+    tokens, requests = _limited(asked, profiled), _requests(asked, profiled, split.slots)
+    if asked.release < (0, 5, 7) and asked.draft_tokens:
+        # Room for drafts is added to what memory allows; a given number of tokens limits the sum.
+        tokens = _limited(asked, profiled + requests * (asked.steps * asked.topk + asked.draft_tokens) + 100)
     refusal = _refusal(asked, loads, split, tokens, requests)
     pools = Pools(
         rest=int(rest),
@@ -140,7 +146,7 @@ def cell_bytes(asked: Asked) -> float:
     # To 0.5.17 the draft's layers are looked for where Qwen3.5 has those of the target (fixed in 0.5.18).
     mistaken = asked.release < (0, 5, 18) and model.is_multimodal
     draft_layers = model.layers if mistaken else max(1, model.mtp_layers)
-    return cell * (1 + draft_layers / max(1, model.attention_layers))
+    return int(cell * (1 + draft_layers / max(1, layers)))
 
 
 def _token_layer_bytes(asked: Asked) -> float:
@@ -162,7 +168,11 @@ def _split(asked: Asked, rest: float) -> _Split:
 
 
 def _slot_bytes(asked: Asked) -> int:
-    return conv_bytes(asked) + ssm_bytes(asked)
+    """
+    What a slot is charged with: to 0.5.16 the states of all layers, whatever a pipeline stage has of them.
+    """
+    charged = asked if asked.release >= (0, 5, 17) else structs.replace(asked, pp=1)
+    return conv_bytes(charged) + ssm_bytes(charged)
 
 
 def _share(asked: Asked, rest: float) -> float:
@@ -231,7 +241,7 @@ def _split_jointly(asked: Asked, rest: float) -> _Split:
         slots = int((_share(asked, rest) - ring_of_all - padding * each) // each)
     charged = slot * (_verifying(asked, slots) + padding) * drafts
     left = rest - charged - (slots + padding) * (slot + ring_of_slot) - ring_of_all
-    return _Split(slots, left, charged)
+    return _Split(slots, left, charged, rest - charged)
 
 
 def _verifying(asked: Asked, slots: int) -> int:
@@ -253,18 +263,23 @@ def _rings(asked: Asked) -> tuple[int, int]:
     return 0, ring * ((asked.requests_per_worker or 0) + 1)
 
 
-def _tokens(asked: Asked, left: float) -> int:
-    tokens = int(int(left) // cell_bytes(asked))
+def _limited(asked: Asked, tokens: int) -> int:
+    """
+    No more tokens than are wanted, in whole pages.
+    """
     if asked.max_total_tokens is not None:
         tokens = min(tokens, asked.max_total_tokens)
     return tokens // asked.page_size * asked.page_size
 
 
-def _requests(asked: Asked, tokens: int, slots: int) -> int:
-    estimate = min(max(int(tokens / asked.context_length * 512), FEWEST), MOST)
+def _requests(asked: Asked, profiled: int, slots: int) -> int:
+    tokens = _limited(asked, profiled)
+    # To 0.5.9 the estimate is made before the number of tokens is limited.
+    known = profiled if asked.release < (0, 5, 10) else tokens
+    estimate = min(max(int(known / asked.context_length * 512), FEWEST), MOST)
     wanted = asked.requests_per_worker
     if wanted is None:
-        count = min(estimate, tokens // 2) if asked.release >= (0, 5, 10) else estimate
+        count = min(estimate, tokens // 2)
     elif asked.release >= (0, 5, 14):
         count = min(wanted, tokens // 2)
     else:
@@ -285,17 +300,18 @@ def _refusal(asked: Asked, loads: Loads, split: _Split, tokens: int, requests: i
         return _weights_leave_nothing(asked, loads)
     if tokens <= 0:
         return _no_tokens(asked)
-    if hybrid and requests <= 0:
+    if requests <= 0:
         return _no_requests(asked, split.slots)
     return None
 
 
 def _no_slots(asked: Asked, split: _Split) -> Refusal:
-    rest = split.left + split.slots * _slot_bytes(asked)
     text = (
         "Not enough GPU memory for hybrid (mamba/linear-attention) state cache. Computed "
-        f"max_mamba_cache_size={split.slots} (total_rest_memory={rest / GIB:.2f} GB, "
-        f"mamba_cache_per_req={_slot_bytes(asked) / MIB:.2f} MB)."
+        f"max_mamba_cache_size={split.slots} (total_rest_memory={split.undivided / GIB:.2f} GB, "
+        f"mamba_cache_per_req={_slot_bytes(asked) / MIB:.2f} MB). Try: (1) reduce --max-running-requests, "
+        "(2) increase --mem-fraction-static, (3) reduce --speculative-num-draft-tokens, or "
+        "(4) use GPUs with more memory."
     )
     return Refusal(Cause.OOM_STATE_POOL, text)
 
@@ -307,7 +323,8 @@ def _weights_leave_nothing(asked: Asked, loads: Loads) -> Refusal:
     text = (
         "Loaded weights leave no GPU memory for the KV cache under "
         f"--mem-fraction-static={asked.mem_fraction_static}. Raise --mem-fraction-static above "
-        f"{floor:.3f} (minimum viable = 1 - available/pre = {least:.4f})."
+        f"{floor:.3f} (minimum viable = 1 - available/pre = {least:.4f}). "
+        "If using speculative decoding, draft weights are now counted."
     )
     return Refusal(Cause.OOM_KV_POOL, text, floor)
 
@@ -322,9 +339,17 @@ def _no_tokens(asked: Asked) -> Refusal:
 
 
 def _no_requests(asked: Asked, slots: int) -> Refusal:
+    if asked.model.state is None:
+        return Refusal(Cause.OOM_KV_POOL, "max_running_request is zero")
+    if asked.release < (0, 5, 13):
+        # Nothing checks it here: graphs of no batch size are refused, or else a server of no requests.
+        text = "capture_bs=[0]" if asked.graph_batch else "max_running_request is zero"
+        return Refusal(Cause.OOM_STATE_POOL, text)
     text = (
         "Hybrid (mamba/linear-attention) state cache is too small to serve any requests. "
-        f"max_mamba_cache_size={slots}, mamba_ratio={slots_per_request(asked)}, resulting max_num_reqs=0."
+        f"max_mamba_cache_size={slots}, mamba_ratio={slots_per_request(asked)}, resulting max_num_reqs=0. "
+        "Try: (1) reduce --max-running-requests, (2) increase --mem-fraction-static, or "
+        "(3) use GPUs with more memory."
     )
     return Refusal(Cause.OOM_STATE_POOL, text)
 

@@ -79,22 +79,26 @@ def slots_per_request(asked: Asked) -> int:
 
 def ring_bytes(asked: Asked) -> int:
     """
-    ReplaySSM's ring of one request (to 0.5.19: of one slot), all layers.
+    ReplaySSM's ring of one request (to 0.5.19: of one slot), all layers of the fullest pipeline stage.
 
-    To 0.5.19 it is as long as the draft, for which one public report shows 2.5 GiB in all (0.5.20).
+    It records keys, values and gates, of KDA more than of GDN; from 0.5.20 on GDN keeps the low parts of both
+    and is as long as `linear_replayssm_cache_len` says, before as the draft (configs/mamba_utils.py).
     """
     state = asked.model.state
     if state is None or not asked.replay:
         return 0
-    late = asked.release >= (0, 5, 20)
-    length = asked.replay_length if late or state.kind == "kda" else asked.draft_tokens
-    heads, keys = state.heads // asked.attn_tp, max(1, state.groups // asked.attn_tp)
-    values = heads * state.head_dim * asked.conv_itemsize
-    key_part = keys * state.state_size * asked.conv_itemsize
-    gates = heads * 4
-    layer = values + key_part + gates
-    if late and asked.conv_itemsize < 4:
-        layer += values + key_part
+    late, kda = asked.release >= (0, 5, 20), state.kind == "kda"
+    length = asked.replay_length if late or kda or not asked.draft_tokens else asked.draft_tokens
+    heads = state.heads // asked.attn_tp
+    keys = max(1, state.groups // asked.attn_tp) * state.state_size
+    recorded = (heads * state.head_dim + keys) * asked.conv_itemsize
+    gate = 4 * heads
+    if kda:
+        layer = 2 * recorded + gate * (1 + state.state_size)
+    elif late:
+        layer = recorded * (2 if asked.conv_itemsize < 4 else 1) + gate
+    else:
+        layer = recorded + 2 * gate
     return int(stage_layers(asked, state) * length * layer)
 
 
