@@ -306,7 +306,7 @@ def make_home(
         speed: simulated seconds in a real one; about 70 of them make a start (30: two to three seconds).
         python: the interpreter that runs the box's programs, 3.9 or later.
         host_memory_gb: free host memory, in 10^9 bytes.
-        cgroup_gb: a container's limit on host memory (0: none), which SGLang sees from 0.5.19 on.
+        cgroup_gb: a container's limit on host memory (0: none), which SGLang sees from 0.5.21 on.
 
     Returns:
         The home. Call `clean` when done with it.

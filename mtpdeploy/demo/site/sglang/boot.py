@@ -39,7 +39,9 @@ def demand_of(
     args, algorithm = state.args, state.get("speculative_algorithm")
     drafts = int(args.get("speculative_num_draft_tokens") or 0) if algorithm else 0
     kv_itemsize, _ = KV_TYPES.get(str(args.get("kv_cache_dtype")), (2.0, ""))
-    length = int(args.get("linear_replayssm_cache_len") or 16) if state.era >= (0, 5, 20) else drafts
+    length = int(args.get("linear_replayssm_cache_len") or 16)
+    if drafts and state.era < (0, 5, 20):
+        length = drafts
     return Demand(
         version=version,
         geometry=state.geometry,
@@ -64,7 +66,7 @@ def demand_of(
         dp=int(args["dp_size"]) if args.get("enable_dp_attention") else 1,
         state_itemsize=4 if args.get("mamba_ssm_dtype") == "float32" else 2,
         kv_itemsize=kv_itemsize,
-        replay_len=length if args.get("enable_linear_replayssm_spec") and drafts else 0,
+        replay_len=length if args.get("enable_linear_replayssm_spec") and state.geometry.hybrid else 0,
         skip_decode_lock=os.environ.get("SGLANG_OPT_MAMBA_SKIP_DECODE_LOCK") == "1",
     )
 
@@ -150,8 +152,6 @@ class Boot:
     def _load_draft(self) -> None:
         lines.log(f"Load weight begin. avail mem={self.ledger.free_gib():.2f} GB")
         self._shards("draft", self.model.draft_gib, DRAFT_S, self.model.draft_class, DRAFT + LOAD)
-        if self.era < (0, 5, 14):
-            self.ledger.release("draft", self.model.given_back_gib * GIB)
 
     def _shards(self, label: str, gib: float, seconds: float, kind: str, frames: Tuple[Frame, ...]) -> None:
         """Shard after shard into memory, with the bar SGLang shows."""
@@ -208,8 +208,8 @@ class Boot:
         self._take("draft kv", self.pools.draft_kv_gib, DRAFT + POOLS)
         lines.log(lines.kv(self.era, self.pools.tokens, half, half, dtype))
         lines.log(f"Memory pool end. avail mem={self.ledger.free_gib():.2f} GB")
-        if self.era >= (0, 5, 14):
-            self.ledger.release("draft", self.model.given_back_gib * GIB)
+        # Embedding and head are shared once the worker is built, its pool included (eagle_worker.py).
+        self.ledger.release("draft", self.model.given_back_gib * GIB)
 
     def _backend(self) -> None:
         backend = str(self.state.args["attention_backend"])
@@ -300,7 +300,7 @@ class Boot:
             said = host_pools(self.state.args, self.era, self.pools, self.settings)
             for line in said:
                 lines.log(line)
-            wanted = host_bytes(self.state.args, self.era, self.pools)
+            wanted = host_bytes(self.state.args, self.era, self.pools, self.settings)
             self.pause(PIN_S_PER_GB * wanted / 1e9)
             self._kernel_limit(wanted)
         self.pause(TREE_S)
@@ -309,7 +309,7 @@ class Boot:
                 lines.log(line)
 
     def _kernel_limit(self, wanted: float) -> None:
-        """Before 0.5.19 a container's limit is not seen: the kernel ends the scheduler while it pins."""
+        """Before 0.5.21 a container's limit is not seen: the kernel ends the scheduler while it pins."""
         limit = self.settings.cgroup_gb * 1e9
         if limit and wanted > limit:
             os.kill(os.getpid(), 9)

@@ -34,13 +34,24 @@ def _device_pools(pools: Pools) -> List[Tuple[str, float, float]]:
     return found + ([("mamba", float(pools.slots), state)] if pools.slots else [])
 
 
+def _available(era: Tuple[int, ...], settings: Settings) -> float:
+    """Bytes that the pools may take: of the host, from 0.5.21 on also of the container."""
+    limit = settings.host_memory_gb * 1e9
+    if settings.cgroup_gb and era >= (0, 5, 21):
+        limit = min(limit, settings.cgroup_gb * 1e9)
+    return limit - RESERVE
+
+
 def _wanted(
-    args: Dict[str, Any], era: Tuple[int, ...], pools: Pools
+    args: Dict[str, Any], era: Tuple[int, ...], pools: Pools, settings: Settings
 ) -> List[Tuple[str, float, float, float]]:
     """(name, device entries, host entries, bytes an entry): to 0.5.16 a size counts for each pool."""
     device = _device_pools(pools)
-    size, ratio = float(args.get("hicache_size") or 0), float(args.get("hicache_ratio") or 2.0)
     whole = sum(entries * each for _, entries, each in device)
+    size, ratio = float(args.get("hicache_size") or 0), float(args.get("hicache_ratio") or 2.0)
+    if era >= (0, 5, 21) and not size and not args.get("hicache_ratio"):
+        # hicache_auto_size.py: the default ratio shrinks to 0.8 of what is free, less 5 per cent.
+        ratio = max(0.0, min(ratio, 0.8 * 0.95 * _available(era, settings) / whole))
     found = []
     for name, entries, each in device:
         if size > 0:
@@ -56,21 +67,19 @@ def host_pools(args: Dict[str, Any], era: Tuple[int, ...], pools: Pools, setting
     """The lines of a hierarchical cache that fits, or RefusedError."""
     if pools.slots and era < (0, 5, 10):
         raise RefusedError("ValueError", "HiRadixCache only supports MHA and MLA yet", TREE)
-    limit = settings.host_memory_gb * 1e9
-    if settings.cgroup_gb and era >= (0, 5, 19):
-        limit = min(limit, settings.cgroup_gb * 1e9)
+    left = _available(era, settings)
     said = []
-    for name, entries, host, each in _wanted(args, era, pools):
+    for name, entries, host, each in _wanted(args, era, pools, settings):
         if host <= entries:
             said += _smaller(era, name, host, entries)
-        wanted, left = host * each, limit - RESERVE
+        wanted = host * each
         if wanted > left:
             text = (
                 f"Not enough host memory available. Requesting {wanted / 1e9:.2f} GB but only have "
                 f"{left / 1e9:.2f} GB free. Please reduce the size of the hierarchical cache."
             )
             raise RefusedError("ValueError", text, HOST_POOL)
-        limit -= wanted
+        left -= wanted
         said.append(_allocating(era, name, host, wanted))
     return said
 
@@ -102,6 +111,6 @@ def _allocating(era: Tuple[int, ...], name: str, host: float, wanted: float) -> 
     return f"Allocating {wanted / 1e9:.2f} GB host memory for hierarchical KV cache."
 
 
-def host_bytes(args: Dict[str, Any], era: Tuple[int, ...], pools: Pools) -> float:
+def host_bytes(args: Dict[str, Any], era: Tuple[int, ...], pools: Pools, settings: Settings) -> float:
     """Everything the host pools take together, in bytes."""
-    return sum(host * each for _, _, host, each in _wanted(args, era, pools))
+    return sum(host * each for _, _, host, each in _wanted(args, era, pools, settings))

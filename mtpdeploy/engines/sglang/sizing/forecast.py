@@ -12,7 +12,7 @@ from mtpdeploy.core.units import GIB, MIB
 from mtpdeploy.engines.sglang.flag_table import column_for, parse_version
 from mtpdeploy.engines.sglang.sizing.asked import WITHOUT_DRAFT_MODEL, Asked, read_asked
 from mtpdeploy.engines.sglang.sizing.explain import reason
-from mtpdeploy.engines.sglang.sizing.hicache import HOST_RESERVE, host_bytes, refused_host_pools
+from mtpdeploy.engines.sglang.sizing.hicache import HOST_RESERVE, Host, host_bytes, refused_host_pools
 from mtpdeploy.engines.sglang.sizing.pools import UNNAMED_BYTES, Loads, Pools, Refusal, size_pools
 from mtpdeploy.engines.sglang.sizing.refusals import refused_arguments
 from mtpdeploy.engines.sglang.sizing.reserve import (
@@ -23,6 +23,7 @@ from mtpdeploy.engines.sglang.sizing.reserve import (
     target_graph_bytes,
 )
 from mtpdeploy.engines.sglang.sizing.state import conv_bytes, slots_per_request, ssm_bytes
+from mtpdeploy.engines.sglang.sizing.strategy import is_on
 
 STEPS = 22
 """Halvings when a margin is looked for: of 100 GiB down to 25 KiB."""
@@ -47,7 +48,8 @@ def forecast(
     loads = _loads(asked, card, weights, seen)
     pools = size_pools(asked, loads)
     refusal = refused_arguments(asked, server, card.capability) or pools.refusal
-    refusal = refusal or refused_host_pools(asked, server, pools, free=card.host_free, limit=card.host_limit)
+    host = Host(card.host_free, card.host_limit)
+    refusal = refusal or refused_host_pools(asked, server, pools, host)
     needed, uncertainty = needed_bytes(asked, pools.requests, seen)
     left = 0
     if pools.refusal is None:
@@ -75,12 +77,21 @@ def forecast(
         needed_uncertainty=judged.uncertainty,
         pool_margin=margin,
         graph_margin=0 if pools.refusal is not None else min(left - needed, _beside_the_draft(judged)),
-        host_needed=host_bytes(asked, server, pools),
+        host_needed=host_bytes(asked, server, pools, host),
         figures=_figures(judged),
         verdict_figures=_verdict_figures(judged, card),
-        notes=_notes(asked, card, weights),
+        notes=_notes(asked, server, card, weights),
     )
     return structs.replace(result, reason=reason(asked, loads, pools, result))
+
+
+UNPLANNED = (
+    "enable_linear_replayssm",
+    "enable_int8_mamba_checkpoint",
+    "enable_unified_memory",
+    "enable_page_major_kv_layout",
+)
+"""Switches whose memory is not worked out here; a plan says so."""
 
 
 class _Judged(Struct, frozen=True):
@@ -263,13 +274,16 @@ def _verdict_figures(judged: _Judged, card: Card) -> dict[str, float]:
     return found
 
 
-def _notes(asked: Asked, card: Card, weights: Weights) -> tuple[str, ...]:
+def _notes(asked: Asked, server: ServerSpec, card: Card, weights: Weights) -> tuple[str, ...]:
     column, exact = column_for(parse_version(asked.version))
     found = [] if exact else [f"SGLang {asked.version} is not known here; planned as {column}"]
     if card.free is None:
         found.append("memory free before the weights is estimated: the card's less a CUDA context")
     if weights.target is None:
         found.append("the weights' size is worked out from config.json, within some 5 %")
+    found += [f"not planned: what `{name}` takes" for name in UNPLANNED if server.flags.get(name)]
+    if is_on(server.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING")):
+        found.append("not planned: pools that are sized after the graphs are captured")
     if asked.draft_tokens and asked.draft_path and not asked.model.mtp_layers:
         found.append("the draft model's own keys and values are not planned: its config.json is not here")
     found += [f"not planned: {what}" for what in asked.model.unread]
