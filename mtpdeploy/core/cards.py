@@ -48,12 +48,14 @@ is the card of public report eagle-29857, 124,612 MiB the unified memory of a DG
 
 def find_card(name: str) -> KnownCard | None:
     """
-    A card by its name, however that is written: `RTX PRO 6000`, `rtx_pro_6000`, `NVIDIA H100 80GB HBM3`.
+    A card by its name, however that is written: `RTX PRO 6000`, `rtxpro6000`, `NVIDIA A100-SXM4-80GB`.
+
+    Every word of its name has to be there; of several, the card whose name has most.
     """
-    wanted = _plain(name)
-    exact = [card for card in CARDS if _plain(card.name) == wanted]
-    inside = [card for card in CARDS if _plain(card.name) in wanted]
-    found = exact or sorted(inside, key=lambda card: -len(card.name))
+    exact = [card for card in CARDS if "".join(_words(card.name)) == "".join(_words(name))]
+    wanted = set(_words(name))
+    inside = [card for card in CARDS if wanted.issuperset(_words(card.name))]
+    found = exact or sorted(inside, key=lambda card: -len(_words(card.name)))
     return found[0] if found else None
 
 
@@ -65,5 +67,5 @@ def near_cards(name: str) -> list[str]:
     return difflib.get_close_matches(name.lower(), names, n=4, cutoff=0.4) or names
 
 
-def _plain(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower())
+def _words(name: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", name.lower())

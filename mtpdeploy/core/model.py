@@ -6,10 +6,18 @@ from typing import Any
 
 from msgspec import DecodeError, Struct, json, structs
 
-from mtpdeploy.core.parameters import Parameters, count_parameters, number
+from mtpdeploy.core.parameters import LARGEST, Parameters, count_parameters, number
 
 VISION_LAYERS = 24
 """Layers of a vision tower whose config names none under `num_hidden_layers` (SGLang 0.5.6-0.5.23)."""
+
+
+MOST_LAYERS = 1 << 16
+"""More layers than any model has."""
+
+
+LANGUAGE_PARTS = ("text_config", "llm_config", "language_config")
+"""Where configs of multimodal models have the language model (get_hf_text_config, 0.5.6-0.5.23)."""
 
 
 class StateShape(Struct, frozen=True):
@@ -106,17 +114,18 @@ def read_model(text: str) -> ModelShape:
         raise NotAModel(f"it is no JSON: {error}") from None
     if not isinstance(config, dict):
         raise NotAModel("it is no JSON object")
-    outer = config.get("text_config")
-    return _shape(config, outer if isinstance(outer, dict) else config)
+    parts = [config.get(name) for name in LANGUAGE_PARTS]
+    return _shape(config, next((part for part in parts if isinstance(part, dict)), config))
 
 
 def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
-    layers = _needed(inner, "num_hidden_layers")
+    layers = _needed(inner, "num_hidden_layers", MOST_LAYERS)
     hidden = _needed(inner, "hidden_size")
     heads = _needed(inner, "num_attention_heads")
-    head_dim = number(inner, "head_dim") or hidden // heads
+    head_dim = number(inner, "head_dim") or max(1, hidden // heads)
     kinds = _layer_kinds(inner, layers)
     state, unread = _state(inner, kinds)
+    unread += _windows(inner)
     shape = ModelShape(
         architecture=_architecture(config),
         layers=layers,
@@ -135,7 +144,7 @@ def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
         weight_bits=_weight_bits(config, inner),
         kv_cache_dtype=_kv_cache_dtype(config, inner),
         tied=bool(config.get("tie_word_embeddings", inner.get("tie_word_embeddings", False))),
-        unread=unread + _not_planned(inner),
+        unread=unread ,
     )
     recurrent = len(state.numbers) if state else 0
     return structs.replace(
@@ -150,10 +159,12 @@ def _architecture(config: dict[str, Any]) -> str:
     return str(config.get("model_type") or "unknown")
 
 
-def _needed(inner: dict[str, Any], key: str) -> int:
+def _needed(inner: dict[str, Any], key: str, most: int = LARGEST) -> int:
     value = number(inner, key)
-    if value <= 0:
+    if key not in inner:
         raise NotAModel(f"it has no `{key}`")
+    if not 0 < value <= most:
+        raise NotAModel(f"its `{key}` is none: {json.encode(inner[key]).decode()[:40]}")
     return value
 
 
@@ -212,16 +223,14 @@ def _state(inner: dict[str, Any], kinds: list[str]) -> tuple[StateShape | None, 
     return None, (f"the recurrent state of {len(numbers)} of {len(kinds)} layers",)
 
 
-def _not_planned(inner: dict[str, Any]) -> tuple[str, ...]:
+def _windows(inner: dict[str, Any]) -> tuple[str, ...]:
     """
-    What a model has beside plain attention that is planned as if it were plain.
+    Layers that attend to a window: their keys have a smaller pool, which is counted as whole here.
     """
     listed = inner.get("layer_types")
-    sliding = listed.count("sliding_attention") if isinstance(listed, list) else 0
-    found = [f"the smaller cache of {sliding} sliding-attention layers"] if sliding else []
-    if number(inner, "index_head_dim"):
-        found.append("the index keys of sparse attention")
-    return tuple(found)
+    count = listed.count("sliding_attention") if isinstance(listed, list) else 0
+    found = (f"the smaller pools of {count} layers with a sliding window",) if count else ()
+    return (*found, "the index keys of sparse attention") if number(inner, "index_head_dim") else found
 
 
 KINDS = {
@@ -264,15 +273,16 @@ def _layer_kinds(inner: dict[str, Any], layers: int) -> list[str]:
 
 def _gdn(inner: dict[str, Any], numbers: tuple[int, ...]) -> StateShape | None:
     heads, head_dim = number(inner, "linear_num_value_heads"), number(inner, "linear_value_head_dim")
-    if not (heads and head_dim):
+    groups, state_size = number(inner, "linear_num_key_heads"), number(inner, "linear_key_head_dim")
+    if not (heads and head_dim and groups and state_size):
         return None
     return StateShape(
         kind="gdn",
         layers=len(numbers),
         inner_size=heads * head_dim,
-        groups=number(inner, "linear_num_key_heads"),
-        state_size=number(inner, "linear_key_head_dim"),
-        conv_columns=(number(inner, "linear_conv_kernel_dim") or 4) - 1,
+        groups=groups,
+        state_size=state_size,
+        conv_columns=_columns(inner, "linear_conv_kernel_dim"),
         heads=heads,
         head_dim=head_dim,
         numbers=numbers,
@@ -281,20 +291,29 @@ def _gdn(inner: dict[str, Any], numbers: tuple[int, ...]) -> StateShape | None:
 
 def _kda(inner: dict[str, Any], numbers: tuple[int, ...]) -> StateShape | None:
     linear = inner.get("linear_attn_config")
-    if not isinstance(linear, dict) or not number(linear, "num_heads"):
+    if not isinstance(linear, dict):
         return None
     heads, head_dim = number(linear, "num_heads"), number(linear, "head_dim")
+    if not (heads and head_dim):
+        return None
     return StateShape(
         kind="kda",
         layers=len(numbers),
         inner_size=heads * head_dim,
         groups=heads,
         state_size=head_dim,
-        conv_columns=(number(linear, "short_conv_kernel_size") or 4) - 1,
+        conv_columns=_columns(linear, "short_conv_kernel_size"),
         heads=heads,
         head_dim=head_dim,
         numbers=numbers,
     )
+
+
+def _columns(config: dict[str, Any], key: str) -> int:
+    """
+    What a convolution keeps of each channel: one less than its kernel, which is 4 where nothing is said.
+    """
+    return max(1, (number(config, key) or 4) - 1)
 
 
 def _mamba2(inner: dict[str, Any], numbers: tuple[int, ...]) -> StateShape | None:
@@ -309,7 +328,7 @@ def _mamba2(inner: dict[str, Any], numbers: tuple[int, ...]) -> StateShape | Non
         inner_size=heads * head_dim,
         groups=number(inner, "n_groups") or number(inner, "mamba_n_groups") or 1,
         state_size=state_size,
-        conv_columns=(number(inner, "conv_kernel") or number(inner, "mamba_d_conv") or 4) - 1,
+        conv_columns=_columns(inner, "conv_kernel" if "conv_kernel" in inner else "mamba_d_conv"),
         heads=heads,
         head_dim=head_dim,
         numbers=numbers,

@@ -22,12 +22,16 @@ class Parameters(Struct, frozen=True):
     draft: int = 0
 
 
+LARGEST = 1 << 40
+"""What no number of a model comes near; what is above is a fault, and must cost neither time nor memory."""
+
+
 def number(config: dict[str, Any], key: str) -> int:
     """
-    A whole number of a config, 0 where it has none.
+    A whole number of a config, 0 where it has none that can be one of a model.
     """
     value = config.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= LARGEST:
         return 0
     return int(value)
 

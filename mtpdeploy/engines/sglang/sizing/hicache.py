@@ -108,6 +108,7 @@ def _pools(asked: Asked, server: ServerSpec, pools: Pools, host: Host) -> list[_
     device = [(pools.tokens, (pools.keys + pools.values) / (pools.tokens + asked.page_size), asked.page_size)]
     if asked.model.state is not None:
         device.append((pools.slots, float(conv_bytes(asked) + ssm_bytes(asked)), 1))
+    device = [pool for pool in device if pool[0] * pool[1] > 0]
     whole = sum(entries * each for entries, each, _ in device)
     size = (server.number("hicache_size") or 0) * 1e9
     ratio = _ratio(asked, server, host, whole)
@@ -129,4 +130,4 @@ def _ratio(asked: Asked, server: ServerSpec, host: Host, whole: float) -> float:
         return given or RATIO
     fraction = server.number("hicache_host_memory_fraction") or FRACTION
     budget = available / _ranks(asked) * fraction * (1 - SLACK)
-    return max(0.0, min(RATIO, budget / whole))
+    return max(0.0, min(RATIO, budget / max(whole, 1)))

@@ -107,7 +107,7 @@ def size_pools(asked: Asked, loads: Loads) -> Pools:
     """
     rest = rest_bytes(asked, loads)
     split = _split(asked, rest)
-    profiled = int(int(split.left) // cell_bytes(asked))
+    profiled = _profiled(asked, split.left)
     tokens, requests = _limited(asked, profiled), _requests(asked, profiled, split.slots)
     if asked.release < (0, 5, 7) and asked.draft_tokens:
         # Room for drafts is added to what memory allows; a given number of tokens limits the sum.
@@ -122,6 +122,14 @@ def size_pools(asked: Asked, loads: Loads) -> Pools:
         refusal=refusal,
     )
     return pools if refusal is not None else _allocated(asked, pools)
+
+
+def _profiled(asked: Asked, left: float) -> int:
+    """
+    The tokens that memory allows; a model that keeps no keys has those of one context (0.5.17-0.5.23).
+    """
+    cell = cell_bytes(asked)
+    return int(int(left) // cell) if cell else asked.max_total_tokens or asked.context_length
 
 
 def rest_bytes(asked: Asked, loads: Loads) -> float:

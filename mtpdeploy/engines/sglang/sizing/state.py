@@ -33,7 +33,7 @@ def ssm_bytes(asked: Asked) -> int:
     state = asked.model.state
     if state is None:
         return 0
-    elements = state.heads // asked.attn_tp * state.head_dim * state.state_size
+    elements = max(1, state.heads // asked.attn_tp) * state.head_dim * state.state_size
     return int(stage_layers(asked, state) * elements * asked.state_itemsize)
 
 
