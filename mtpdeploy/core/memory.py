@@ -40,8 +40,9 @@ class Forecast(Struct, frozen=True):
     fit, a negative last line says what is lacking. `error` is the text SGLang would raise, None where it
     would raise none, and `cause` what that text (or an estimate) means. `left` is what graphs and
     activations find free after all pools, `needed` what they are estimated to take. `pool_margin` is how
-    much less memory there may be until the pools are refused (negative: how much is lacking), `graph_margin`
-    the same for graphs and activations, and for a draft that loads beside the pools. `host_needed` is what
+    much less memory there may be until the pools are refused (negative: how much is lacking, the whole card
+    where no memory would do), `graph_margin` the same for graphs and activations, and for a draft that loads
+    beside the pools. `host_needed` is what
     the hierarchical cache pins in host memory. `figures` are further numbers by name, `verdict_figures` those
     that rungs ask of a verdict; `notes` say what the forecast rests on.
     """

@@ -20,6 +20,10 @@ LANGUAGE_PARTS = ("text_config", "llm_config", "language_config")
 """Where configs of multimodal models have the language model (get_hf_text_config, 0.5.6-0.5.23)."""
 
 
+WITH_ONE_DRAFT_LAYER = ("Qwen3Next", "Qwen3_5", "Qwen4Exp", "NemotronH", "Ernie4_5_Moe", "MiMo", "ExaoneMo")
+"""Beginnings of models whose draft SGLang gives one layer, whatever their config says (model_config.py)."""
+
+
 class StateShape(Struct, frozen=True):
     """
     The recurrent layers of a hybrid model, in elements of one layer, undivided by tensor parallelism.
@@ -139,7 +143,7 @@ def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
         latent_size=_latent(inner),
         state=state,
         vision=_vision(config),
-        mtp_layers=number(inner, "mtp_num_hidden_layers") or number(inner, "num_nextn_predict_layers"),
+        mtp_layers=_mtp_layers(inner, _architecture(config)),
         state_dtype=str(inner.get("mamba_ssm_dtype") or ""),
         weight_bits=_weight_bits(config, inner),
         kv_cache_dtype=_kv_cache_dtype(config, inner),
@@ -148,7 +152,14 @@ def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
     )
     recurrent = len(state.numbers) if state else 0
     return structs.replace(
-        shape, parameters=count_parameters(config, inner, shape.attention_layers, recurrent)
+        shape,
+        parameters=count_parameters(
+            config,
+            inner,
+            attention_layers=shape.attention_layers,
+            recurrent_layers=recurrent,
+            draft_layers=shape.mtp_layers,
+        ),
     )
 
 
@@ -171,6 +182,11 @@ def _needed(inner: dict[str, Any], key: str, most: int = LARGEST) -> int:
 def _context(inner: dict[str, Any]) -> int:
     names = ("max_position_embeddings", "max_sequence_length", "seq_length", "model_max_length")
     return next((value for name in names if (value := number(inner, name)) > 0), 4096)
+
+
+def _mtp_layers(inner: dict[str, Any], architecture: str) -> int:
+    given = number(inner, "mtp_num_hidden_layers") or number(inner, "num_nextn_predict_layers")
+    return given or (1 if architecture.startswith(WITH_ONE_DRAFT_LAYER) else 0)
 
 
 def _latent(inner: dict[str, Any]) -> int:

@@ -37,7 +37,12 @@ def number(config: dict[str, Any], key: str) -> int:
 
 
 def count_parameters(
-    config: dict[str, Any], inner: dict[str, Any], attention_layers: int, recurrent_layers: int
+    config: dict[str, Any],
+    inner: dict[str, Any],
+    *,
+    attention_layers: int,
+    recurrent_layers: int,
+    draft_layers: int,
 ) -> Parameters:
     """
     The weights of a model; `inner` is the language part of its config.
@@ -50,7 +55,6 @@ def count_parameters(
     mixture = _mlp(inner, hidden)
     every = number(inner, "num_hidden_layers")
     recurrent = recurrent_layers * _recurrent(inner, hidden)
-    draft_layers = number(inner, "mtp_num_hidden_layers") or number(inner, "num_nextn_predict_layers")
     return Parameters(
         table=number(inner, "vocab_size") * hidden,
         layers=attention_layers * attention + recurrent + every * mixture,

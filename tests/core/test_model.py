@@ -13,28 +13,10 @@ from tests.engines.sglang.sizing.models import (
     CONFIG_DENSE,
     CONFIG_KIMI,
     CONFIG_LATENT,
+    CONFIG_NEMOTRON,
     CONFIG_NEXT,
     TEXT_27B,
 )
-
-NEMOTRON: dict[str, Any] = {
-    "architectures": ["NemotronHForCausalLM"],
-    "model_type": "nemotron_h",
-    "num_hidden_layers": 52,
-    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
-    "hidden_size": 2688,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "mamba_num_heads": 64,
-    "mamba_head_dim": 64,
-    "ssm_state_size": 128,
-    "n_groups": 8,
-    "conv_kernel": 4,
-    "vocab_size": 131072,
-    "max_position_embeddings": 262144,
-}
-"""Nemotron-3-Nano-30B."""
 
 
 def read(config: dict[str, Any]) -> ModelShape:
@@ -79,7 +61,7 @@ class TestKinds:
         """
         NemotronH: M is a recurrent layer, an asterisk attends, E and - do neither.
         """
-        model = read(NEMOTRON)
+        model = read(CONFIG_NEMOTRON)
 
         assert 6 == model.attention_layers
         assert model.state is not None

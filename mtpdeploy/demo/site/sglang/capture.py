@@ -20,6 +20,8 @@ EXTEND_BASE_GIB, EXTEND_TOKEN_GIB = 0.10, 0.003
 PREFILL_BUCKET_GIB = 3.0 / 58
 # A prefill of one token keeps this much in activations (logits and the delta rule's chunks).
 ACTIVATION_TOKEN_GIB = 1.6 / 8192
+# Both are of a 27B model, whose hidden size this is; others in proportion to theirs.
+HIDDEN_27B = 5120
 # The workspace flashinfer allocates when it is set up (0.5.12 report: 384 MiB).
 WORKSPACE_GIB = {"flashinfer": 0.375}
 
@@ -33,6 +35,11 @@ class Capture:
     tokens: int
     gib: float
     seconds: float
+
+
+def activation_gib(state: Resolved, tokens: int) -> float:
+    """What a prefill of so many tokens needs beside everything else."""
+    return tokens * ACTIVATION_TOKEN_GIB * state.geometry.hidden_size / HIDDEN_27B
 
 
 def batch_sizes(largest: int, *, speculative: bool) -> List[int]:
@@ -50,7 +57,7 @@ def target_captures(state: Resolved, pools: Pools) -> List[Capture]:
     found = []
     buckets = prefill_graphs(state)
     if buckets:
-        gib = PREFILL_BUCKET_GIB * len(buckets)
+        gib = PREFILL_BUCKET_GIB * len(buckets) * state.geometry.hidden_size / HIDDEN_27B
         found.append(Capture("target prefill", buckets, 1, gib, 12.0))
     if decode_graphs_off(state):
         return found

@@ -25,6 +25,7 @@ class Geometry:
     conv_kernel: int
     context_len: int
     hidden_layers: int
+    hidden_size: int
     state_dtype: Optional[str]
     vision_layers: int
     vision_hidden: int
@@ -93,6 +94,7 @@ def read_geometry(config: Dict[str, Any]) -> Geometry:
         conv_kernel=int(text.get("linear_conv_kernel_dim") or 1),
         context_len=int(text.get("max_position_embeddings") or 4096),
         hidden_layers=layers,
+        hidden_size=hidden or 5120,
         state_dtype=text.get("mamba_ssm_dtype") or config.get("mamba_ssm_dtype"),
         vision_layers=int(vision.get("num_hidden_layers") or VISION_LAYERS_FALLBACK),
         vision_hidden=int(vision.get("hidden_size") or 0),

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 from . import lines
 from .acts import Acts
 from .boot import Boot
-from .capture import ACTIVATION_TOKEN_GIB
+from .capture import activation_gib
 from .child import become, parent_pid, signal_parent
 from .ledger import GIB, Ledger, OutOfMemoryError
 from .pipes import Message, Reader, send
@@ -144,7 +144,7 @@ class Scheduler:
         while left > 0:
             chunk = min(left, chunk_size)
             try:
-                self.boot.ledger.require(chunk * ACTIVATION_TOKEN_GIB * GIB)
+                self.boot.ledger.require(activation_gib(self.boot.state, chunk) * GIB)
             except OutOfMemoryError as error:
                 raise RefusedError("torch.OutOfMemoryError", str(error), SERVING) from error
             self._sleep(chunk * PREFILL_TOKEN_S)

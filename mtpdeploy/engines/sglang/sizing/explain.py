@@ -6,7 +6,8 @@ from mtpdeploy.core.diagnosis import Cause
 from mtpdeploy.core.memory import Fit, Forecast
 from mtpdeploy.core.units import gib
 from mtpdeploy.engines.sglang.sizing.asked import Asked
-from mtpdeploy.engines.sglang.sizing.pools import Loads, Pools
+from mtpdeploy.engines.sglang.sizing.division import Loads
+from mtpdeploy.engines.sglang.sizing.pools import Pools
 from mtpdeploy.engines.sglang.sizing.state import conv_bytes, slots_per_request, ssm_bytes
 
 
@@ -16,12 +17,15 @@ def reason(asked: Asked, loads: Loads, pools: Pools, forecast: Forecast) -> str:
     """
     if forecast.fit is Fit.FITS:
         return _fits(asked, forecast)
+    if forecast.cause in (Cause.OOM_WEIGHTS, Cause.OOM_DRAFT_WEIGHTS) and forecast.error is not None:
+        weights = loads.weights + (loads.draft if forecast.cause is Cause.OOM_DRAFT_WEIGHTS else 0)
+        return f"the weights take {gib(weights)}; {gib(loads.free)} are free"
     if pools.refusal is not None and forecast.error == pools.refusal.text:
         return _no_room(asked, loads, pools)
     if forecast.error is not None:
         return f"SGLang {asked.version} refuses it: {forecast.cause}"
     needed = f"{gib(forecast.needed)} (± {gib(forecast.needed_uncertainty)})"
-    if forecast.cause is Cause.OOM_DRAFT_WEIGHTS:
+    if forecast.cause in (Cause.OOM_DRAFT_WEIGHTS, Cause.OOM_POOLS):
         return (
             f"the draft takes {gib(loads.draft)} as it loads, beside pools that leave "
             f"{gib(forecast.left + loads.draft_kept)} of the card"

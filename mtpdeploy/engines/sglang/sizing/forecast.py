@@ -11,22 +11,22 @@ from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.units import GIB, MIB
 from mtpdeploy.engines.sglang.flag_table import column_for, parse_version
 from mtpdeploy.engines.sglang.sizing.asked import WITHOUT_DRAFT_MODEL, Asked, read_asked
+from mtpdeploy.engines.sglang.sizing.division import UNNAMED_BYTES, Loads, least_free
 from mtpdeploy.engines.sglang.sizing.explain import reason
 from mtpdeploy.engines.sglang.sizing.hicache import HOST_RESERVE, Host, host_bytes, refused_host_pools
-from mtpdeploy.engines.sglang.sizing.pools import UNNAMED_BYTES, Loads, Pools, Refusal, size_pools
+from mtpdeploy.engines.sglang.sizing.pools import Pools, Refusal, refused_loads, size_pools
 from mtpdeploy.engines.sglang.sizing.refusals import refused_arguments
 from mtpdeploy.engines.sglang.sizing.reserve import (
     CONTEXT_BYTES,
     CONTEXT_UNCERTAINTY,
+    UNCERTAINTY,
+    WORKSPACE_BYTES,
     graph_bytes,
     needed_bytes,
     target_graph_bytes,
 )
 from mtpdeploy.engines.sglang.sizing.state import conv_bytes, slots_per_request, ssm_bytes
 from mtpdeploy.engines.sglang.sizing.strategy import is_on
-
-STEPS = 22
-"""Halvings when a margin is looked for: of 100 GiB down to 25 KiB."""
 
 WEIGHTS_UNCERTAINTY = 0.05
 """Share by which weights worked out from a shape may be off: 0.2 to 0.9 % of three bf16 models in logs, more
@@ -47,14 +47,17 @@ def forecast(
     asked = read_asked(server, model, version, card.total_mib)
     loads = _loads(asked, card, weights, seen)
     pools = size_pools(asked, loads)
-    refusal = refused_arguments(asked, server, card.capability) or pools.refusal
+    refusal = (
+        refused_arguments(asked, server, card.capability) or refused_loads(asked, loads) or pools.refusal
+    )
     host = Host(card.host_free, card.host_limit)
     refusal = refusal or refused_host_pools(asked, server, pools, host)
     needed, uncertainty = needed_bytes(asked, pools.requests, seen)
     left = 0
     if pools.refusal is None:
         left = loads.free - loads.weights - loads.draft_kept - UNNAMED_BYTES - pools.total
-    margin = _pool_margin(asked, loads, refused=pools.refusal is not None)
+    least = least_free(asked, loads)
+    margin = -card.total_mib * MIB if least is None else loads.free - least
     unsure = _input_uncertainty(card, weights, loads, seen)
     judged = _Judged(asked, loads, pools, refusal, left, needed, uncertainty + unsure, margin, unsure)
     fit, cause = _fit(judged)
@@ -76,7 +79,7 @@ def forecast(
         needed=needed,
         needed_uncertainty=judged.uncertainty,
         pool_margin=margin,
-        graph_margin=0 if pools.refusal is not None else min(left - needed, _beside_the_draft(judged)),
+        graph_margin=0 if pools.refusal is not None else min(room.left for room in _rooms(judged)),
         host_needed=host_bytes(asked, server, pools, host),
         figures=_figures(judged),
         verdict_figures=_verdict_figures(judged, card),
@@ -92,6 +95,15 @@ UNPLANNED = (
     "enable_page_major_kv_layout",
 )
 """Switches whose memory is not worked out here; a plan says so."""
+
+
+OF_LOADS_AND_POOLS = (
+    Cause.OOM_KV_POOL,
+    Cause.OOM_STATE_POOL,
+    Cause.OOM_WEIGHTS,
+    Cause.OOM_DRAFT_WEIGHTS,
+)
+"""Causes of refusals that a little more memory could mend."""
 
 
 class _Judged(Struct, frozen=True):
@@ -147,29 +159,49 @@ def _fit(judged: _Judged) -> tuple[Fit, Cause | None]:
     Whether it fits, and the cause of the failure that is expected.
     """
     if judged.refusal is not None:
-        of_pools = judged.refusal is judged.pools.refusal
-        near = of_pools and -judged.pool_margin < judged.unsure
+        near = judged.refusal.cause in OF_LOADS_AND_POOLS and -judged.pool_margin < judged.unsure
         return Fit.CLOSE if near else Fit.DOES_NOT_FIT, judged.refusal.cause
-    beside = _beside_the_draft(judged)
-    for room, cause in ((beside, Cause.OOM_DRAFT_WEIGHTS), (judged.left - judged.needed, Cause.OOM_GRAPHS)):
-        if room < -judged.uncertainty:
-            return Fit.DOES_NOT_FIT, cause
-        if room < judged.uncertainty:
-            return Fit.CLOSE, cause
+    for room in _rooms(judged):
+        if room.left < room.uncertainty:
+            return Fit.DOES_NOT_FIT if room.left < -room.uncertainty else Fit.CLOSE, room.cause
     if judged.pool_margin < judged.unsure:
         return Fit.CLOSE, Cause.OOM_KV_POOL
     return Fit.FITS, None
 
 
-def _beside_the_draft(judged: _Judged) -> int:
+class _Room(Struct, frozen=True):
     """
-    What is left while the draft loads: to 0.5.13 it comes after the target's pools and graphs.
+    What is left at some point of a start, how far that may be off, and what it is a failure of.
+    """
+
+    left: int
+    uncertainty: int
+    cause: Cause
+
+
+def _rooms(judged: _Judged) -> list[_Room]:
+    """
+    The points of a start at which memory is shortest, in their order.
+    """
+    graphs = _Room(judged.left - judged.needed, judged.uncertainty, Cause.OOM_GRAPHS)
+    draft = _beside_the_draft(judged)
+    return [graphs] if draft is None else [draft, graphs]
+
+
+def _beside_the_draft(judged: _Judged) -> _Room | None:
+    """
+    The draft holds tables that it shares later until its own pool is made.
+
+    To 0.5.13 it is loaded after the target's pools and graphs, from 0.5.14 on before any pool.
     """
     asked, loads = judged.asked, judged.loads
-    if asked.release >= (0, 5, 14) or not loads.draft:
-        return judged.loads.free
-    graphs = target_graph_bytes(asked, judged.pools.requests)
-    return judged.left + loads.draft_kept - graphs - loads.draft
+    if not loads.draft:
+        return None
+    left = judged.left + loads.draft_kept - loads.draft
+    if asked.release >= (0, 5, 14):
+        return _Room(left, judged.unsure, Cause.OOM_POOLS)
+    before = target_graph_bytes(asked, judged.pools.requests) + WORKSPACE_BYTES
+    return _Room(left - before, int(UNCERTAINTY * before) + judged.unsure, Cause.OOM_DRAFT_WEIGHTS)
 
 
 def _input_uncertainty(card: Card, weights: Weights, loads: Loads, seen: Seen | None) -> int:
@@ -183,22 +215,6 @@ def _input_uncertainty(card: Card, weights: Weights, loads: Loads, seen: Seen | 
     if weights.target is None and known.weights is None:
         unsure += int(WEIGHTS_UNCERTAINTY * loads.weights)
     return unsure
-
-
-def _pool_margin(asked: Asked, loads: Loads, *, refused: bool) -> int:
-    """
-    How much less free memory there may be until the pools are refused; negative: how much is lacking.
-    """
-    low, high = 0.0, float(max(loads.free, GIB)) * (32 if refused else 1)
-    for _ in range(STEPS):
-        middle = (low + high) / 2
-        free = loads.free + int(middle if refused else -middle)
-        fits = size_pools(asked, structs.replace(loads, free=max(0, free))).refusal is None
-        if fits == refused:
-            high = middle
-        else:
-            low = middle
-    return -int(high) if refused else int(low)
 
 
 def _lines(judged: _Judged, card: Card) -> tuple[Line, ...]:

@@ -29,10 +29,10 @@ VERIFY_BYTES, VERIFY_TOKEN_BYTES = 0.25 * GIB, 0.012 * GIB
 DRAFT_BYTES, DRAFT_TOKEN_BYTES = 0.35 * GIB, 0.004 * GIB
 """Graphs of the draft's decoding and extension together: 0.36 to 0.69 GiB were seen (0.5.1x, tp 1 and 3)."""
 
-ACTIVATION_BYTES = 40
+ACTIVATION_BYTES, CAPTURED_ACTIVATION_BYTES = 40, 24
 """
-Activations of a prefill for each token and unit of hidden size: 1.6 GiB for a chunk of 8192 of a 27B, among
-them the 970 MiB buffer that a public start lacked. Where prefill is captured they lie within its graphs.
+Activations of a prefill for each token and unit of hidden size: 1.6 GiB for a chunk of 8192 of a 27B. Where
+prefill is captured most of them lie within its graphs, but for 970 MiB that a public start still lacked.
 """
 
 WORKSPACE_BYTES = int(0.4 * GIB)
@@ -86,6 +86,5 @@ def graph_bytes(asked: Asked, requests: int) -> float:
 
 
 def _activations(asked: Asked) -> float:
-    if asked.prefill_buckets:
-        return 0.0
-    return ACTIVATION_BYTES * asked.chunk * asked.model.hidden_size
+    each = CAPTURED_ACTIVATION_BYTES if asked.prefill_buckets else ACTIVATION_BYTES
+    return each * asked.chunk * asked.model.hidden_size

@@ -5,7 +5,7 @@ What costs nothing is solved for (`mem_fraction_static`, `max_running_requests`,
 costs something is tried in all combinations, cheapest first.
 """
 
-from bisect import bisect_left
+import functools
 from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any
@@ -150,6 +150,26 @@ def _graphs(server: ServerSpec) -> tuple[_Lever, ...]:
     return (AS_ASKED, _Lever({"cuda_graph_max_bs_decode": 8}, "speed of batches above 8", 2))
 
 
+class _Levered(Struct, frozen=True):
+    """
+    A server with some levers, what forecasts it, and how many state slots a request of it has (0: unlimited).
+    """
+
+    server: ServerSpec
+    predict: Predict
+    slots: int
+
+    def sized(self, requests: int, fraction: float) -> tuple[ServerSpec, Forecast] | None:
+        """
+        The server with a number of requests and just the state slots that they need.
+        """
+        changed = self.server.with_flags(mem_fraction_static=fraction, max_running_requests=requests)
+        if self.slots:
+            changed = changed.with_flags(max_mamba_cache_size=requests * self.slots + SPARE_SLOTS)
+        forecast = self.predict(changed)
+        return None if forecast is None else (changed, forecast)
+
+
 def _try(server: ServerSpec, predict: Predict, wish: Wish, levers: tuple[_Lever, ...]) -> _Found | None:
     """
     The most requests that these levers allow, or those wanted: surely, else closely.
@@ -157,12 +177,35 @@ def _try(server: ServerSpec, predict: Predict, wish: Wish, levers: tuple[_Lever,
     flags = {name: value for lever in levers for name, value in lever.flags.items()}
     changed = server.with_flags(**flags)
     sizes = [wish.requests] if wish.requests else _falling(MOST_REQUESTS)
+    plain = predict(changed)
+    if plain is None:
+        return None
+    counted = plain.figures.get("state_slot_gib") and not changed.flags.get("disable_radix_cache")
+    levered = _Levered(changed, predict, plain.slots_per_request if counted else 0)
+    if not _enough(levered.sized(sizes[-1], FRACTIONS[-1]), wish, sizes[-1]):
+        return None
     for fitting in (_surely, _closely):
-        at = bisect_left(sizes, True, key=lambda size: fitting(changed, predict, wish, size) is not None)
-        found = fitting(changed, predict, wish, sizes[at]) if at < len(sizes) else None
+        found = _most(sizes, functools.partial(fitting, levered, wish))
         if found is not None:
-            return _Found(*found, levers, sizes[at])
+            return _Found(*found[1], levers, found[0])
     return None
+
+
+def _most(
+    sizes: list[int], fitting: Callable[[int], tuple[ServerSpec, Forecast] | None]
+) -> tuple[int, tuple[ServerSpec, Forecast]] | None:
+    """
+    The first of falling sizes that fits, where those after it do, too.
+    """
+    low, high, found = 0, len(sizes), None
+    while low < high:
+        middle = (low + high) // 2
+        tried = fitting(sizes[middle])
+        if tried is None:
+            low = middle + 1
+        else:
+            high, found = middle, (sizes[middle], tried)
+    return found
 
 
 def _falling(most: int) -> list[int]:
@@ -176,25 +219,21 @@ def _falling(most: int) -> list[int]:
     return sizes
 
 
-def _surely(
-    server: ServerSpec, predict: Predict, wish: Wish, requests: int
-) -> tuple[ServerSpec, Forecast] | None:
+def _surely(levered: _Levered, wish: Wish, requests: int) -> tuple[ServerSpec, Forecast] | None:
     """
     The server for so many requests at the largest fraction that leaves room for graphs in any case.
     """
-    fraction = _last(lambda f: _leaves_room(_sized(server, predict, requests, f)))
-    tried = None if fraction is None else _sized(server, predict, requests, fraction)
+    fraction = _last(lambda f: _leaves_room(levered.sized(requests, f)))
+    tried = None if fraction is None else levered.sized(requests, fraction)
     return tried if _enough(tried, wish, requests) else None
 
 
-def _closely(
-    server: ServerSpec, predict: Predict, wish: Wish, requests: int
-) -> tuple[ServerSpec, Forecast] | None:
+def _closely(levered: _Levered, wish: Wish, requests: int) -> tuple[ServerSpec, Forecast] | None:
     """
     The server for so many requests at the smallest fraction whose pools suffice, unless graphs cannot fit.
     """
-    fraction = _first(lambda f: _enough(_sized(server, predict, requests, f), wish, requests))
-    tried = None if fraction is None else _sized(server, predict, requests, fraction)
+    fraction = _first(lambda f: _enough(levered.sized(requests, f), wish, requests))
+    tried = None if fraction is None else levered.sized(requests, fraction)
     return tried if tried is not None and tried[1].fit is not Fit.DOES_NOT_FIT else None
 
 
@@ -233,24 +272,6 @@ def _leaves_room(tried: tuple[ServerSpec, Forecast] | None) -> bool:
 
 def _enough(tried: tuple[ServerSpec, Forecast] | None, wish: Wish, requests: int) -> bool:
     return tried is not None and _suffices(tried[1], wish, requests)
-
-
-def _sized(
-    server: ServerSpec, predict: Predict, requests: int, fraction: float
-) -> tuple[ServerSpec, Forecast] | None:
-    """
-    The server with a number of requests and just the state slots that they need.
-    """
-    changed = server.with_flags(mem_fraction_static=fraction, max_running_requests=requests)
-    forecast = predict(changed)
-    if forecast is None:
-        return None
-    if not forecast.figures.get("state_slot_gib") or changed.flags.get("disable_radix_cache"):
-        return changed, forecast
-    slots = requests * forecast.slots_per_request + SPARE_SLOTS
-    changed = changed.with_flags(max_mamba_cache_size=slots)
-    again = predict(changed)
-    return None if again is None else (changed, again)
 
 
 def _suffices(forecast: Forecast, wish: Wish, requests: int) -> bool:

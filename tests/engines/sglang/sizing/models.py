@@ -118,6 +118,25 @@ CONFIG_KIMI: dict[str, Any] = {
 }
 """Kimi-Linear, cut to eight layers; its layers count from 1."""
 
+CONFIG_NEMOTRON: dict[str, Any] = {
+    "architectures": ["NemotronHForCausalLM"],
+    "model_type": "nemotron_h",
+    "num_hidden_layers": 52,
+    "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    "hidden_size": 2688,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+    "mamba_num_heads": 64,
+    "mamba_head_dim": 64,
+    "ssm_state_size": 128,
+    "n_groups": 8,
+    "conv_kernel": 4,
+    "vocab_size": 131072,
+    "max_position_embeddings": 262144,
+}
+"""Nemotron-3-Nano-30B."""
+
 PRO_6000_MIB = 97887
 PRO_6000 = Card(PRO_6000_MIB, int(94.32 * GIB))
 """A 96 GB card: 94.97 GiB in torch, 94.32 GiB free before the weights."""

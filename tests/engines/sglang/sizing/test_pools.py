@@ -4,18 +4,23 @@ What is particular to the division of memory in single releases.
 
 import pytest
 
+from mtpdeploy.core.diagnosis import Cause
+from mtpdeploy.core.memory import Fit
 from mtpdeploy.core.server import FlagValue
 from mtpdeploy.core.units import GIB, MIB
-from mtpdeploy.engines.sglang.sizing.pools import Loads, size_pools
+from mtpdeploy.engines.sglang.sizing.division import Loads
+from mtpdeploy.engines.sglang.sizing.pools import size_pools
 from mtpdeploy.engines.sglang.sizing.state import fullest_stage, ring_bytes, stage_layers
 from tests.engines.sglang.sizing.models import (
     CONFIG_27B,
     CONFIG_DENSE,
     CONFIG_KIMI,
     CONFIG_LATENT,
+    CONFIG_NEMOTRON,
     CONFIG_NEXT,
     EXTRA_BUFFER,
     MTP,
+    RADIX_OFF,
     asked,
     plan,
 )
@@ -236,3 +241,55 @@ class TestStages:
         assert pytest.approx(256 * 2 * 12, rel=1e-4) == (
             forecast.figures["kv_k_gib"] * GIB / (forecast.kv_tokens + 1)
         )
+
+
+class TestDraftsPool:
+    def test_a_layer_that_no_config_names(self) -> None:
+        """
+        SGLang gives Qwen3-Next's draft one layer, though its config.json says nothing of it.
+        """
+        flags = {**MTP, **EXTRA_BUFFER, "mem_fraction_static": 0.9}
+        forecast = plan("0.5.23", flags, config=CONFIG_NEXT, weights_gib=40.0)
+        one_layer = (forecast.figures["kv_k_gib"] + forecast.figures["kv_v_gib"]) / 12
+
+        assert pytest.approx(one_layer) == forecast.figures["draft_kv_gib"]
+
+    def test_none_without_a_draft_of_its_own(self) -> None:
+        """
+        NGRAM drafts from the text alone.
+        """
+        flags = {"speculative_algorithm": "NGRAM", **RADIX_OFF, **FULL}
+
+        assert 0 == plan("0.5.23", flags).figures["draft_kv_gib"]
+
+    def test_its_tables_stay_until_the_pool_is_made(self) -> None:
+        """
+        From 0.5.14 on the draft's own tables are still there when its pool is allocated: 4.7 GiB of the 27B.
+        """
+        flags = {**MTP, **EXTRA_BUFFER, "max_running_requests": 1, "max_mamba_cache_size": 6}
+        forecast = plan(
+            "0.5.23", {**flags, "mem_fraction_static": 0.998, "cuda_graph_backend_prefill": "disabled"}
+        )
+
+        assert (Fit.DOES_NOT_FIT, Cause.OOM_POOLS) == (forecast.fit, forecast.cause)
+        assert forecast.error is None
+
+
+class TestMeasured:
+    def test_nemotron_on_four_cards(self) -> None:
+        """
+        A public log of Nemotron-3-Nano on four GB10 under 0.5.21: 2211 slots and 19,644,177 tokens in FP8.
+        """
+        flags = {
+            "tp_size": 4,
+            "mem_fraction_static": 0.95,
+            "max_mamba_cache_size": 2211,
+            "max_total_tokens": 19_644_177,
+            "kv_cache_dtype": "fp8_e4m3",
+            "max_running_requests": 32,
+            **EXTRA_BUFFER,
+        }
+        figures = plan("0.5.21", flags, config=CONFIG_NEMOTRON, weights_gib=20.0, draft_gib=0.0).figures
+        names = ("conv_state_gib", "ssm_state_gib", "kv_k_gib", "kv_v_gib")
+
+        assert [0.44, 24.84, 14.05, 14.05] == [round(figures[name], 2) for name in names]
