@@ -21,6 +21,9 @@ BENCHES = {
     "up-own-time": "tests.bench.own_time",
     "throughput": "tests.bench.throughput",
     "help": "tests.bench.help_time",
+    "forecast": "tests.bench.forecast",
+    "first-attempt": "tests.bench.grid",
+    "plan": "tests.bench.plan_time",
 }
 
 
