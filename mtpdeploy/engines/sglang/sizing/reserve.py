@@ -23,11 +23,17 @@ Graphs of prefill for each captured size and unit of hidden size: 3 GiB for 58 s
 (0.5.18), 1.92 on a 48 GB card, 3.85 on a 94 GB card.
 """
 
-VERIFY_BYTES, VERIFY_TOKEN_BYTES = 0.25 * GIB, 0.012 * GIB
-"""Graphs of decoding or verifying, and for each token of their largest batch: 0.10 to 0.79 GiB were seen."""
+VERIFY_BYTES, VERIFY_TOKEN_BYTES = 0.25 * GIB, 0.0058 * GIB
+"""
+Graphs of decoding or verifying, and for each token of their largest batch: 0.10 to 0.79 GiB were seen with
+small batches, 6.13 with 1,024 tokens (64 requests of 16 on a 94.5 GiB card, 2026-10).
+"""
 
-DRAFT_BYTES, DRAFT_TOKEN_BYTES = 0.35 * GIB, 0.004 * GIB
-"""Graphs of the draft's decoding and extension together: 0.36 to 0.69 GiB were seen (0.5.1x, tp 1 and 3)."""
+DRAFT_BYTES, DRAFT_TOKEN_BYTES = 0.35 * GIB, 0.0018 * GIB
+"""
+Graphs of the draft's decoding and extension together: 0.36 to 0.69 GiB were seen with small batches (0.5.1x,
+tp 1 and 3), 2.17 with the 1,024 tokens above.
+"""
 
 ACTIVATION_BYTES, CAPTURED_ACTIVATION_BYTES = 40, 24
 """
