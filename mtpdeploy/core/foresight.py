@@ -30,7 +30,7 @@ class Passed(Struct, frozen=True):
 
 class Foreseen(Struct, frozen=True):
     """
-    What to launch: the first configuration on the ladder that is predicted to fit, or may.
+    What to launch: the first configuration on the ladder that is likely to fit, else the first that may.
 
     `server` is None where none on the ladder is. `rungs` are those that lead to it, `passed` what was passed
     over on the way; `forecast` is None where nothing could be predicted.
@@ -42,6 +42,15 @@ class Foreseen(Struct, frozen=True):
     forecast: Forecast | None
 
 
+class _Dead(Struct, frozen=True):
+    """
+    A configuration that was passed over, as the outcome that it amounts to, and the rungs that led there.
+    """
+
+    outcome: Outcome
+    rungs: tuple[str, ...]
+
+
 def foresee(
     step: Step,
     ladder: Ladder,
@@ -51,25 +60,44 @@ def foresee(
     knowledge: Mapping[Cause, Knowledge],
 ) -> Foreseen:
     """
-    Climb on from a step that the ladder suggests, in forecasts, until one does not fail; pure.
+    Climb on from a step that the ladder suggests, in forecasts, until one is likely to fit; pure.
 
-    A predicted failure counts like a real one: it has a cause, and the rungs that answer it are taken.
+    A predicted failure counts like a real one: it has a cause, and the rungs that answer it are taken. Where
+    none answers, what was passed over before is gone on from: it may have failed of something else.
     """
-    rungs = (step.rung,) if step.rung else ()
+    rungs: tuple[str, ...] = (step.rung,) if step.rung else ()
     passed: tuple[Passed, ...] = ()
-    tried = ascent
+    dead: tuple[_Dead, ...] = ()
+    perhaps: Foreseen | None = None
     for _ in range(FARTHEST):
         server = step.server
         if server is None:
-            return Foreseen(None, rungs, passed, None)
+            break
         forecast = predict(server)
-        if forecast is None or forecast.fit is not Fit.DOES_NOT_FIT:
-            return Foreseen(server, rungs, passed, forecast)
+        found = Foreseen(server, rungs, passed, forecast)
+        if forecast is None or forecast.likely:
+            return found
+        if forecast.fit is Fit.CLOSE:
+            perhaps = perhaps or found
         passed = (*passed, _passed(step, ascent, forecast))
-        tried = structs.replace(tried, outcomes=(*tried.outcomes, _pretended(server, forecast, knowledge)))
+        dead = (*dead, _Dead(_pretended(server, forecast, knowledge), rungs))
+        step, rungs = _onward(ladder, ascent, dead, version)
+    return perhaps or Foreseen(None, rungs, passed, None)
+
+
+def _onward(
+    ladder: Ladder, ascent: Ascent, dead: tuple[_Dead, ...], version: str
+) -> tuple[Step, tuple[str, ...]]:
+    """
+    The next step and the rungs that lead to it, from the last that was passed over, else from one before.
+    """
+    for last in reversed(dead):
+        outcomes = [one.outcome for one in dead if one is not last]
+        tried = structs.replace(ascent, outcomes=(*ascent.outcomes, *outcomes, last.outcome))
         step = next_step(ladder, tried, version)
-        rungs = (*rungs, step.rung) if step.rung else rungs
-    return Foreseen(None, rungs, passed, None)
+        if step.server is not None and step.rung is not None:
+            return step, (*last.rungs, step.rung)
+    return Step(None, None, "no rung is left"), dead[-1].rungs
 
 
 def _passed(step: Step, ascent: Ascent, forecast: Forecast) -> Passed:

@@ -42,9 +42,9 @@ class Forecast(Struct, frozen=True):
     activations find free after all pools, `needed` what they are estimated to take. `pool_margin` is how
     much less memory there may be until the pools are refused (negative: how much is lacking, the whole card
     where no memory would do), `graph_margin` the same for graphs and activations, and for a draft that loads
-    beside the pools. `host_needed` is what
-    the hierarchical cache pins in host memory. `figures` are further numbers by name, `verdict_figures` those
-    that rungs ask of a verdict; `notes` say what the forecast rests on.
+    beside the pools. `host_needed` is what the hierarchical cache pins in host memory. `figures` are further
+    numbers by name, `verdict_figures` those that rungs ask of a verdict; `notes` say what the forecast rests
+    on.
     """
 
     version: str
@@ -69,6 +69,15 @@ class Forecast(Struct, frozen=True):
     figures: dict[str, float] = {}
     verdict_figures: dict[str, float] = {}
     notes: tuple[str, ...] = ()
+
+    @property
+    def likely(self) -> bool:
+        """
+        Whether it is more likely to start than not: the estimates themselves, taken as exact, leave room.
+        """
+        return self.fit is Fit.FITS or (
+            self.fit is Fit.CLOSE and self.error is None and self.graph_margin >= 0
+        )
 
     def amount(self, name: str) -> int:
         """

@@ -155,8 +155,15 @@ class Box(Struct, frozen=True):
         What the planner says on the facts that a survey of this box would bring.
         """
         model, gpu = MODELS[self.model], self.simulated.gpu
-        stored = int((model.weights_gib + model.draft_gib - model.given_back_gib) * GIB)
-        facts = ModelFacts(model.name, is_local=True, exists=True, has_mtp=True, weight_bytes=stored)
+        drafted = model.draft_gib - model.given_back_gib
+        facts = ModelFacts(
+            model.name,
+            is_local=True,
+            exists=True,
+            has_mtp=True,
+            weight_bytes=int((model.weights_gib + drafted) * GIB),
+            mtp_bytes=int(drafted * GIB),
+        )
         found = shape(model.config)
         card = Card(
             total_mib=gpu.total_mib,
@@ -326,9 +333,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="mtpdeploy-grid-") as folder:
         runs = [Both(box, blind(box), led(box)) for box in boxes(Path(folder))]
     print(table(figures(runs)))
-    print("\nforetold wrongly:")
-    for line in foretold_wrongly(runs):
-        print(f"  {line}")
+    print("\nforetold wrongly:", *list(foretold_wrongly(runs)) or ["none"], sep="\n  ")
 
 
 if __name__ == "__main__":
