@@ -148,7 +148,7 @@ def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
         weight_bits=_weight_bits(config, inner),
         kv_cache_dtype=_kv_cache_dtype(config, inner),
         tied=bool(config.get("tie_word_embeddings", inner.get("tie_word_embeddings", False))),
-        unread=unread ,
+        unread=unread,
     )
     recurrent = len(state.numbers) if state else 0
     return structs.replace(
