@@ -7,6 +7,7 @@ from msgspec import to_builtins
 
 from mtpdeploy.cli import budget, tables
 from mtpdeploy.cli.output import Answer
+from mtpdeploy.core.memory import Fit
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.wish import Solution, Wish
 from mtpdeploy.deploy.planner import Predict
@@ -66,14 +67,23 @@ def _show(server: ServerSpec, wish: Wish, solution: Solution | None) -> None:
     if rows:
         click.echo(tables.table(("change", "costs"), rows) + "\n")
     first, *rest = budget.verdict_lines(solution.forecast)
-    click.secho(
-        f"{wish}: {first}", fg="green" if str(solution.forecast.fit) == "fits" else "yellow", bold=True
-    )
+    colour = "green" if solution.forecast.fit is Fit.FITS else "yellow"
+    click.secho(f"{wish}: {first}", fg=colour, bold=True)
     click.echo("\n".join(rest))
-    changed = {k: v for k, v in solution.server.flags.items() if server.flags.get(k) != v}
-    click.echo(
-        "\nmtpdeploy up " + " ".join(f"--set {name}={_text(value)}" for name, value in changed.items())
-    )
+    click.echo("\n" + "\n".join(_commands(server, solution.server)))
+
+
+def _commands(asked: ServerSpec, solved: ServerSpec) -> list[str]:
+    """
+    What a user types to get the solution, and what has to go from hosts.toml because no option takes it out.
+    """
+    changed = {name: value for name, value in solved.flags.items() if asked.flags.get(name) != value}
+    gone = {name: value for name, value in asked.flags.items() if name not in solved.flags}
+    switches = {name: False for name, value in gone.items() if value is True}
+    settings = [f"--set {name}={_text(value)}" for name, value in {**changed, **switches}.items()]
+    lines = [f"mtpdeploy up {' '.join(settings)}"] if settings else []
+    rest = [f"`{name}`" for name in gone if name not in switches]
+    return [*lines, f"and take {', '.join(rest)} out of the server's table"] if rest else lines
 
 
 def _text(value: object) -> str:

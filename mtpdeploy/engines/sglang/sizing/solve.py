@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from mtpdeploy.core.diagnosis import Cause
 from mtpdeploy.core.memory import Fit, Forecast
 from mtpdeploy.core.server import ServerSpec, changes
 from mtpdeploy.core.wish import Concession, Solution, Wish
@@ -52,6 +53,20 @@ class _Found(Struct, frozen=True):
 
 AS_ASKED = _Lever({})
 
+MOST_MENDS = 6
+"""Refusals that are answered one after the other: there are not more kinds."""
+
+DRAFT = (3, 1, 4)
+"""Steps, top-k and draft tokens where only some of them are given: what most public starts of MTP use."""
+
+OF_HOST_POOLS = (
+    Cause.HICACHE_UNSUPPORTED,
+    Cause.HOST_MEMORY,
+    Cause.HOST_OOM_KILLED,
+    Cause.HOST_POOL_TOO_SMALL,
+)
+"""Refusals that end with the hierarchical cache."""
+
 KINDS = {"state": 5, "kv": 5}
 """How dear what touches the quality of answers is, against speed (1 a step) and caching (3 and 4)."""
 
@@ -66,16 +81,56 @@ def solve(server: ServerSpec, version: str, predict: Predict, wish: Wish) -> Sol
     asked = predict(server)
     if asked is None:
         return None
+    mended, mends = _mended(server, predict)
     best: _Found | None = None
-    for levers in sorted(_combinations(server, version), key=_weight):
+    for levers in sorted(_combinations(mended, version), key=_weight):
         if best is not None and best.forecast.fit is Fit.FITS and _weight(levers) > best.weight:
             break
-        found = _try(server, predict, wish, levers)
+        found = _try(mended, predict, wish, levers)
         if found is not None and (best is None or _rank(found, wish) < _rank(best, wish)):
             best = found
     if best is None:
         return None
-    return Solution(best.server, best.forecast, _concessions(server, best), asked)
+    return Solution(best.server, best.forecast, _concessions(server, best, mends), asked)
+
+
+def _mended(server: ServerSpec, predict: Predict) -> tuple[ServerSpec, tuple[_Lever, ...]]:
+    """
+    The server without what the release refuses whatever the memory, and what mended it.
+
+    Asked with one request and most of the card, so that no want of memory hides another refusal.
+    """
+    mends: tuple[_Lever, ...] = ()
+    for _ in range(MOST_MENDS):
+        roomy = server.with_flags(max_running_requests=1, mem_fraction_static=0.9, max_mamba_cache_size=None)
+        forecast = predict(roomy)
+        mend = _mend(server, forecast) if forecast is not None and forecast.error is not None else None
+        if mend is None:
+            break
+        server, mends = server.with_flags(**mend.flags), (*mends, mend)
+    return server, mends
+
+
+def _mend(server: ServerSpec, forecast: Forecast) -> _Lever | None:
+    """
+    What answers a refusal that is not about the memory of the GPU, where something does.
+    """
+    match forecast.cause:
+        case Cause.ATTENTION_BACKEND if server.flags.get("attention_backend") != "triton":
+            return _Lever({"attention_backend": "triton"}, "the speed of other attention kernels")
+        case Cause.CONTEXT_TOO_LONG if "context_length" in server.flags:
+            return _Lever({"context_length": None}, "context beyond the model's own")
+        case Cause.TRACK_INTERVAL if "mamba_track_interval" in server.flags:
+            return _Lever({"mamba_track_interval": None}, "the wanted spacing of saved states")
+        case Cause.SPEC_INCOMPLETE:
+            flags = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
+            return _Lever(dict(zip(flags, DRAFT, strict=True)))
+        case cause if cause in OF_HOST_POOLS and server.flags.get("enable_hierarchical_cache"):
+            shaping = [name for name in server.flags if name.startswith("hicache_")]
+            dropped = dict.fromkeys(["enable_hierarchical_cache", *shaping])
+            return _Lever(dropped, "the prefix cache in host memory")
+        case _:
+            return None
 
 
 def _weight(levers: tuple[_Lever, ...]) -> int:
@@ -280,8 +335,8 @@ def _suffices(forecast: Forecast, wish: Wish, requests: int) -> bool:
     return forecast.max_running_requests >= requests and forecast.kv_tokens >= wish.needed_tokens(requests)
 
 
-def _concessions(server: ServerSpec, found: _Found) -> tuple[Concession, ...]:
-    costs = {name: lever.costs for lever in found.levers for name in lever.flags}
+def _concessions(server: ServerSpec, found: _Found, mends: tuple[_Lever, ...]) -> tuple[Concession, ...]:
+    costs = {name: lever.costs for lever in (*mends, *found.levers) for name in lever.flags}
     return tuple(
         Concession(str(change), costs.get(change.field, "")) for change in changes(server, found.server)
     )
