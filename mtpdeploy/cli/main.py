@@ -22,6 +22,7 @@ COMMANDS = {
     "status": "Show what runs on a box.",
     "down": "Stop a server and prove that it is gone.",
     "tunnel": "Keep localhost:PORT open on the endpoint of a box.",
+    "diagnose": "Judge any SGLang log: cause, proving line, and what answers it.",
     "history": "Show earlier ascents from the local journal.",
     "render": "Print the wrapper script that would be launched.",
     "rungs": "List the rungs of a ladder: what each concedes, and which causes it answers.",

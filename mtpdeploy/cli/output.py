@@ -71,7 +71,7 @@ def print_error(error: MtpDeployError) -> None:
     """
     An error and its hint for people, on stderr.
     """
-    from mtpdeploy.remote.lines import terminal_view  # noqa: PLC0415 - only for an error
+    from mtpdeploy.core.lines import terminal_view  # noqa: PLC0415 - only for an error
 
     prefix = "" if isinstance(error, Interrupted) else "error: "
     message = "\n".join(map(terminal_view, _encodable(error.message).split("\n")))

@@ -11,8 +11,8 @@ import click
 from mtpdeploy.cli.words import sentence
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.lines import terminal_view
 from mtpdeploy.core.units import counted
-from mtpdeploy.remote.lines import terminal_view
 
 COLOURS = {
     events.AttemptBegun: "cyan",

@@ -236,8 +236,15 @@ def _compared(rows: tuple[tuple[str, float, float], ...]) -> str:
 
 
 def _figures(figures: dict[str, float]) -> str:
-    shown = [form.format(figures[name]) for name, form in FIGURES.items() if name in figures]
-    return f" ({', '.join(shown)})" if shown else ""
+    told = figures_told(figures)
+    return f" ({told})" if told else ""
+
+
+def figures_told(figures: dict[str, float]) -> str:
+    """
+    The numbers that SGLang prints at a stage, as far as people look at them.
+    """
+    return ", ".join(form.format(figures[name]) for name, form in FIGURES.items() if name in figures)
 
 
 def _clock(seconds: float) -> str:

@@ -20,6 +20,7 @@ from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End, Milestone, Stage, Verdict
 from mtpdeploy.core.events import Emit
 from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.lines import Line, Lines
 from mtpdeploy.core.outcome import Report
 from mtpdeploy.engines.base import Engine, LogReading
 from mtpdeploy.remote.frames import (
@@ -33,7 +34,6 @@ from mtpdeploy.remote.frames import (
     LogChanged,
     NewBytes,
 )
-from mtpdeploy.remote.lines import Line, Lines
 
 Arriving = queue.Queue[FollowEvent | None]
 """What the follower delivers; None only wakes the loop."""

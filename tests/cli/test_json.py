@@ -24,7 +24,7 @@ from tests.fakes.sshd import free_port
 
 ON_A_BOX = [("up", "qwen"), ("plan", "qwen"), ("attach",), ("status",), ("down",)]
 WITH_A_FILE = [*ON_A_BOX, ("up", "qwen", "--dry-run"), ("rungs",), ("hosts",), ("config", "explain")]
-ALL = [*WITH_A_FILE, ("history",)]
+ALL = [*WITH_A_FILE, ("history",), ("diagnose", "server.log")]
 WITH_EVENTS = [("up", "qwen"), ("attach",)]
 
 
@@ -126,7 +126,8 @@ def test_a_sudden_end(
     def end(*_: object, **__: object) -> None:
         raise raised
 
-    for place, name in (("cli.choose", "load"), ("inventory.load", "load"), ("deploy.journal", "history")):
+    hearts = (("cli.choose", "load"), ("inventory.load", "load"), ("deploy.journal", "history"))
+    for place, name in (*hearts, ("deploy.inquest", "hold")):
         monkeypatch.setattr(importlib.import_module(f"mtpdeploy.{place}"), name, end)
 
     said = run(*command, "--json")

@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtpdeploy.remote.lines import Line, Lines, terminal_view
+from mtpdeploy.core.lines import Line, Lines, terminal_view
 
 LOGS = st.lists(
     st.one_of(
