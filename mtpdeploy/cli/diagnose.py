@@ -17,22 +17,31 @@ if TYPE_CHECKING:
 
 
 @click.command("diagnose")
-@click.argument("files", metavar="FILE…", nargs=-1, required=True)
+@click.argument("files", metavar="[FILE…]", nargs=-1)
+@options.host
+@click.option("--attempt", type=options.Whole(1), help="With --on: an attempt of the newest ascent there.")
 @click.option(
     "--exit-status", type=options.Whole(-64, 255), help="How the server ended, as a shell shows it: 137."
 )
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
-def command(files: tuple[str, ...], exit_status: int | None, *, as_json: bool) -> int | Answer:
+def command(
+    files: tuple[str, ...], attempt: int | None, exit_status: int | None, *, as_json: bool, **asked: Any
+) -> int | Answer:
     """
     Judge SGLang logs from anywhere: stages, cause, the line that proves it, and what answers it.
 
     FILE may be gzipped, and `-` is standard input. Prefixes of docker, kubernetes and journalctl are taken
-    off. Ends with 1 where a log shows a failure.
+    off. Without FILE, with --on, the newest attempt on a box. Ends with 1 where a log shows a failure.
     """
     from mtpdeploy.deploy.inquest import hold  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
 
-    held = [hold(name, SGLANG, exit_status=exit_status) for name in files]
+    if not files:
+        held = [_of_box(options.Asked(**asked), attempt)]
+    elif asked["on"] is not None:
+        raise click.UsageError("FILE and `--on` exclude each other")
+    else:
+        held = [hold(name, SGLANG, exit_status=exit_status) for name in files]
     status = SERVER_NOT_UP if any(one.verdict is not None for one in held) else 0
     if as_json:
         documents = [_document(one) for one in held]
@@ -40,6 +49,25 @@ def command(files: tuple[str, ...], exit_status: int | None, *, as_json: bool) -
     for number, one in enumerate(held):
         click.echo(("\n" if number else "") + "\n".join(_told(one, named=len(held) > 1)))
     return status
+
+
+def _of_box(asked: options.Asked, attempt: int | None) -> "Inquest":
+    """
+    The newest attempt on a box, judged by its log and its exit status.
+    """
+    import tempfile  # noqa: PLC0415 - only for this
+
+    from msgspec import structs  # noqa: PLC0415
+
+    from mtpdeploy.cli.reading import save_remote  # noqa: PLC0415
+    from mtpdeploy.deploy.inquest import hold  # noqa: PLC0415
+    from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
+
+    with tempfile.NamedTemporaryFile(prefix="mtpdeploy-", suffix=".log") as file:
+        run, _record = save_remote(asked, attempt, file)
+        # What somebody stopped did not fail by that.
+        status = None if run.stopped_by else run.exit_status
+        return structs.replace(hold(file.name, SGLANG, exit_status=status), name=run.name)
 
 
 def _told(one: "Inquest", *, named: bool) -> list[str]:

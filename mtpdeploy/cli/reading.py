@@ -1,5 +1,5 @@
 """
-Printing logs: what is kept here first, then what the box has beyond it.
+Reading logs: what is kept here first, then what the box has beyond it.
 """
 
 import queue
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -49,7 +50,7 @@ def print_local(asked: Asked, attempt: int | None) -> int:
                     hint="without `--local` the box is asked",
                 ) from error
             with file:
-                _copy_out(file)
+                _copy_out(file, sys.stdout.buffer)
             return 0
     raise ConfigError("no such log is kept here", hint="without `--local` the box is asked")
 
@@ -65,10 +66,24 @@ def print_remote(asked: Asked, attempt: int | None, *, follow: bool) -> int:
         facts = look(tools, None)
         run, record = _choose(facts, asked.server, attempt)
         try:
-            _print_log(tools, facts, run, record, follow=follow)
+            _write_log(sys.stdout.buffer, tools, facts, run, record, follow=follow)
         except KeyboardInterrupt:
             click.echo("stopped following; the server goes on", err=True)
     return 0
+
+
+def save_remote(asked: Asked, attempt: int | None, out: IO[bytes]) -> tuple[RunRecord, AttemptRecord]:
+    """
+    Write the log of a run on the box into a file, as far as it goes now; returns whose it is.
+
+    Raises:
+        ConfigError: there is no such run.
+    """
+    with open_tools(host_from(asked), asked, Plain().show) as tools:
+        facts = look(tools, None)
+        run, record = _choose(facts, asked.server, attempt)
+        _write_log(out, tools, facts, run, record, follow=False)
+    return run, record
 
 
 def _choose(facts: Facts, server: str | None, attempt: int | None) -> tuple[RunRecord, AttemptRecord]:
@@ -84,12 +99,14 @@ def _choose(facts: Facts, server: str | None, attempt: int | None) -> tuple[RunR
     )
 
 
-def _print_log(tools: Tools, facts: Facts, run: RunRecord, record: AttemptRecord, *, follow: bool) -> None:
+def _write_log(
+    out: IO[bytes], tools: Tools, facts: Facts, run: RunRecord, record: AttemptRecord, *, follow: bool
+) -> None:
     """
     The copy that is kept here, then what the box has beyond it; the copy itself is left alone.
     """
     copy = tools.state / "ascents" / record.ascent / record.run / record.log
-    shown, head = _kept(copy)
+    shown, head = _kept(copy, out)
     if not follow and shown >= run.log_bytes:
         return
     arriving: queue.Queue[FollowEvent] = queue.Queue(QUEUE_EVENTS)
@@ -104,8 +121,8 @@ def _print_log(tools: Tools, facts: Facts, run: RunRecord, record: AttemptRecord
     )
     with follower:
         for data in _bytes(arriving):
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            out.write(data)
+            out.flush()
             shown += len(data)
             if not follow and shown >= run.log_bytes:
                 return
@@ -127,9 +144,9 @@ def _bytes(arriving: "queue.Queue[FollowEvent]") -> Iterator[bytes]:
                 continue
 
 
-def _kept(copy: Path) -> tuple[int, bytes]:
+def _kept(copy: Path, out: IO[bytes]) -> tuple[int, bytes]:
     """
-    Print the copy that is kept here: its length, and what it begins with. Without one the box has it all.
+    Write the copy that is kept here: its length, and what it begins with. Without one the box has it all.
     """
     try:
         file = copy.open("rb")
@@ -139,15 +156,15 @@ def _kept(copy: Path) -> tuple[int, bytes]:
         click.echo(f"the copy kept here cannot be read: {error.strerror}: {copy}", err=True)
         return 0, b""
     with file:
-        return _copy_out(file)
+        return _copy_out(file, out)
 
 
-def _copy_out(file: BufferedReader) -> tuple[int, bytes]:
+def _copy_out(file: BufferedReader, out: IO[bytes]) -> tuple[int, bytes]:
     """
-    Print a file: its length, and what it begins with, by which the log is known again.
+    Copy a file: its length, and what it begins with, by which the log is known again.
     """
     head = file.read(HEAD)
-    sys.stdout.buffer.write(head)
-    shutil.copyfileobj(file, sys.stdout.buffer, 1 << 20)
-    sys.stdout.buffer.flush()
+    out.write(head)
+    shutil.copyfileobj(file, out, 1 << 20)
+    out.flush()
     return file.tell(), head
