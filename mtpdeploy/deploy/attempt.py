@@ -224,7 +224,13 @@ class Attempt:
     def _prove(self, watch: Watch, arriving: Arriving, ending: Ending) -> tuple[Ending, Report | None]:
         tools, server = self._tools, self._record.server
         tools.emit(events.Proving(at=tools.clock.now(), attempt=self._record.attempt, by=ending.by))
-        verifier = Verifier(tools.box, server, self._place.python)
+        version = self._record.sglang_version
+        verifier = Verifier(
+            tools.box,
+            server,
+            self._place.python,
+            lambda asked, info: tools.engine.unapplied(asked, info, version),
+        )
         proof = in_background(lambda: again(verifier.report), "proof")
         death = watch.until_end(arriving, proof=proof)
         if death is not None and death.end is not End.READY:

@@ -6,6 +6,7 @@ are the requests that kill servers which only looked ready (public reports, less
 """
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -45,15 +46,27 @@ NO_CHAT_TEMPLATE = b"chat template"
 """In the refusal of a model without one (transformers 4.44 and newer; 400 in SGLang 0.5.23)."""
 
 
+Unapplied = Callable[[ServerSpec, dict[str, Any]], tuple[str, ...]]
+
+
 class Verifier:
     """
     Asks one ready server the questions of `verify`.
+
+    `unapplied` says which flags run otherwise than asked for, from what the server tells of itself.
     """
 
-    def __init__(self, box: Box, server: ServerSpec, python: str = http.PYTHON) -> None:
+    def __init__(
+        self,
+        box: Box,
+        server: ServerSpec,
+        python: str = http.PYTHON,
+        unapplied: Unapplied = lambda _server, _info: (),
+    ) -> None:
         self._box = box
         self._server = server
         self._python = python
+        self._unapplied = unapplied
         self._info: dict[str, Any] = {}
         self._chats = True
 
@@ -68,7 +81,7 @@ class Verifier:
         checks = [self._answers()]
         if checks[0].passed:
             checks += [self._long_prompt(), self._two_at_once(), self._same_prefix(), self._speculates()]
-        checks.append(self._as_asked())
+        checks += [self._as_asked(), self._applied()]
         accept = next((c.figures.get("accept_length") for c in checks if c.name == "speculates"), None)
         proven = None if self._server.mtp is None else bool(accept and accept > USEFUL_ACCEPT_LENGTH)
         return Report(tuple(checks), proven, accept, self._figures())
@@ -171,6 +184,14 @@ class Verifier:
             return Check("runs as asked", None, "the server does not tell", figures)
         told = ", ".join(f"{name} {value:.0f}" for name, value in figures.items())
         return Check("runs as asked", True, told, figures)
+
+    def _applied(self) -> Check:
+        if not self._info:
+            return Check("flags as asked", None, "the server does not tell")
+        differing = self._unapplied(self._server, self._info)
+        if differing:
+            return Check("flags as asked", None, "; ".join(differing))
+        return Check("flags as asked", True, f"all {len(self._server.flags)} run as they were given")
 
     def _figures(self) -> dict[str, float]:
         states = self._info.get("internal_states") or [{}]

@@ -3,7 +3,7 @@ What the rest of the program asks of an engine: the knowledge of one server prog
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 
@@ -61,7 +61,8 @@ class Engine(Struct, frozen=True):
     `command(server, python, version)` builds the command for the version on the box and raises
     ConfigError for a flag that this version does not know. `forecast(server, model, version, card, weights,
     seen)` says what the version will make of it before it is launched. `patience` is how many seconds a stage
-    may pass without any sign of progress.
+    may pass without any sign of progress. `unapplied(server, info, version)` says what runs otherwise than
+    asked for, from what the running server tells of itself.
     """
 
     name: str
@@ -72,3 +73,4 @@ class Engine(Struct, frozen=True):
     rungs: dict[str, Rung]
     ladders: dict[str, Ladder]
     patience: dict[Stage, float]
+    unapplied: Callable[[ServerSpec, dict[str, Any], str], tuple[str, ...]]

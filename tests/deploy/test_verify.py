@@ -155,6 +155,7 @@ class TestGood:
             ("the same prefix again", True),
             ("speculates", True),
             ("runs as asked", True),
+            ("flags as asked", True),
         ] == [(c.name, c.passed) for c in report.checks]
         assert (True, True, 2.9) == (report.answers, report.mtp_proven, report.accept_length)
         assert {"max_running_requests": 16, "max_total_num_tokens": 131090, "context_length": 32768} == (
@@ -250,6 +251,21 @@ class TestGood:
         assert "no chat template" in check(report, "answers").detail
         assert 1 == len(server.asked["/v1/chat/completions"])
 
+    def test_flags_that_run_otherwise_are_named(self, box: LocalBox, server: Server) -> None:
+        """
+        What the server tells of itself is held against what was asked; a difference is told, and no failure.
+        """
+        asked = ServerSpec(name="s", flags={"model_path": "/m", "port": server.port})
+        report = Verifier(
+            box, asked, unapplied=lambda _server, info: (f"of {len(info)} one differs",)
+        ).report()
+
+        assert report.answers
+        assert (None, "of 4 one differs") == (
+            check(report, "flags as asked").passed,
+            check(report, "flags as asked").detail,
+        )
+
     def test_requests_name_the_served_model(self, box: LocalBox, server: Server) -> None:
         """
         `served_model_name` goes before the path of the model.
@@ -274,7 +290,7 @@ class TestFailing:
 
         assert not report.answers
         assert check(report, "answers").detail.startswith("HTTP 500: ")
-        assert ["answers", "runs as asked"] == [c.name for c in report.checks]
+        assert ["answers", "runs as asked", "flags as asked"] == [c.name for c in report.checks]
         assert 1 == len(server.asked["/v1/chat/completions"])
         assert report.mtp_proven is False
 

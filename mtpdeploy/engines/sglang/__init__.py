@@ -4,6 +4,7 @@ What is known about SGLang 0.5.6 to 0.5.23: the engine, assembled from the files
 
 from mtpdeploy.core.diagnosis import Stage
 from mtpdeploy.engines.base import Engine
+from mtpdeploy.engines.sglang.applied import unapplied
 from mtpdeploy.engines.sglang.causes import KNOWLEDGE
 from mtpdeploy.engines.sglang.flags import command
 from mtpdeploy.engines.sglang.reading import LogReading
@@ -37,4 +38,5 @@ SGLANG = Engine(
     rungs=RUNGS,
     ladders=LADDERS,
     patience=PATIENCE,
+    unapplied=lambda server, info, version: tuple(map(str, unapplied(server, info, version))),
 )
