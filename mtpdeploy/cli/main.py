@@ -20,6 +20,7 @@ COMMANDS = {
     "attach": "Go on following a launch, or an ascent, after its client died.",
     "logs": "Show the server's log.",
     "status": "Show what runs on a box.",
+    "verify": "Prove that what serves answers, and that it speculates.",
     "down": "Stop a server and prove that it is gone.",
     "tunnel": "Keep localhost:PORT open on the endpoint of a box.",
     "diagnose": "Judge any SGLang log: cause, proving line, and what answers it.",

@@ -22,7 +22,7 @@ from tests.cli.test_refusals import HOSTS
 from tests.deploy.examples import ASCENT
 from tests.fakes.sshd import free_port
 
-ON_A_BOX = [("up", "qwen"), ("plan", "qwen"), ("attach",), ("status",), ("down",)]
+ON_A_BOX = [("up", "qwen"), ("plan", "qwen"), ("attach",), ("status",), ("verify",), ("down",)]
 WITH_A_FILE = [*ON_A_BOX, ("up", "qwen", "--dry-run"), ("rungs",), ("hosts",), ("config", "explain")]
 ALL = [*WITH_A_FILE, ("history",), ("diagnose", "server.log")]
 WITH_EVENTS = [("up", "qwen"), ("attach",)]

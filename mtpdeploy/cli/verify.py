@@ -1,0 +1,39 @@
+"""
+`mtpdeploy verify`: prove that what serves on a box answers, and that it speculates.
+"""
+
+from typing import Any
+
+import click
+from msgspec import to_builtins
+
+from mtpdeploy.cli import options
+from mtpdeploy.cli.output import Answer
+from mtpdeploy.errors import MTP_NOT_PROVEN, SERVER_NOT_UP
+
+
+@click.command("verify")
+@options.running
+@click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
+def command(*, as_json: bool, **asked: Any) -> int | Answer:
+    """
+    Send real requests to what serves on a box (SERVER, where it is named): does it answer, does MTP work?
+
+    Ends with 0, with 1 where a request fails, with 8 where MTP was asked for and is not proven.
+    """
+    from mtpdeploy.cli.choose import host_from  # noqa: PLC0415 - imports of the work itself
+    from mtpdeploy.cli.opening import open_tools  # noqa: PLC0415
+    from mtpdeploy.cli.plain import Plain  # noqa: PLC0415
+    from mtpdeploy.cli.words import report_lines  # noqa: PLC0415
+    from mtpdeploy.deploy.proof import verify_running  # noqa: PLC0415
+
+    target = options.Asked(**asked)
+    host = host_from(target)
+    with open_tools(host, target, Plain().show) as tools:
+        record, report = verify_running(tools, server=target.server)
+    status = SERVER_NOT_UP if not report.answers else MTP_NOT_PROVEN if report.mtp_proven is False else 0
+    if as_json:
+        document = {"server": record.server.name, "run": record.run, **to_builtins(report)}
+        return Answer({**document, "exit_status": status}, status)
+    click.echo("\n".join(report_lines(report)))
+    return status

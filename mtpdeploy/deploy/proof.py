@@ -1,0 +1,39 @@
+"""
+The proof, asked of what serves already.
+"""
+
+from mtpdeploy.core.launch import AttemptRecord, RunState, run_state
+from mtpdeploy.core.outcome import Report
+from mtpdeploy.deploy.attach import newest
+from mtpdeploy.deploy.ground import look
+from mtpdeploy.deploy.order import Tools
+from mtpdeploy.deploy.verify import Verifier
+from mtpdeploy.errors import BoxUnfit
+from mtpdeploy.remote import http
+from mtpdeploy.remote.retry import again
+
+
+def verify_running(tools: Tools, *, server: str | None) -> tuple[AttemptRecord, Report]:
+    """
+    Ask the newest run that lives on a box, of one server where a name is given.
+
+    Raises:
+        ConfigError: there is no run.
+        BoxUnfit: the newest one does not live.
+        ConnectionLost: the line to the box broke.
+    """
+    facts = look(tools, None)
+    run, record = newest(facts, server=server)
+    if run_state(run) is not RunState.RUNNING:
+        raise BoxUnfit(
+            f"the server of run `{run.name}` does not run",
+            hint="`mtpdeploy up` starts it; `mtpdeploy status --all` tells how it ended",
+        )
+    version = record.sglang_version
+    verifier = Verifier(
+        tools.box,
+        record.server,
+        facts.python or http.PYTHON,
+        lambda asked, info: tools.engine.unapplied(asked, info, version),
+    )
+    return record, again(verifier.report)
