@@ -7,6 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from mtpdeploy.core.diagnosis import Cause
+from mtpdeploy.core.server import FlagValue
 
 
 class Fit(StrEnum):
@@ -119,7 +120,8 @@ class Seen(Struct, frozen=True):
     not get so far.
 
     `free` before the weights, `weights` and `draft` as they loaded, `graphs` what all captures took together
-    and for how many tokens the largest decode batch was (`graph_tokens`).
+    and for how many tokens the largest decode batch was (`graph_tokens`). `under` has the flags of that start
+    which decide a figure, by the figure's name: under others it says nothing.
     """
 
     free: int | None = None
@@ -127,3 +129,4 @@ class Seen(Struct, frozen=True):
     draft: int | None = None
     graphs: int | None = None
     graph_tokens: int = 0
+    under: dict[str, dict[str, FlagValue]] = {}

@@ -12,7 +12,7 @@ from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.machine import Facts
 from mtpdeploy.core.memory import Forecast, Seen
 from mtpdeploy.core.outcome import Outcome
-from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.server import FlagValue, ServerSpec
 from mtpdeploy.core.units import GIB
 
 FIGURES = {
@@ -23,8 +23,59 @@ FIGURES = {
 }
 """What SGLang prints of each, by the names that the reading of a log gives them."""
 
-SHARE_BELIEVED = (0.0, 1.0)
-"""A figure below nothing or above the card is a fault of the log: unified memory prints such (GB10)."""
+_SPLIT = ("tp_size", "pp_size", "dp_size", "ep_size", "enable_dp_attention", "enable_dp_lm_head", "dtype")
+_TARGET = (
+    *_SPLIT,
+    "quantization",
+    "torchao_config",
+    "quantize_and_serve",
+    "load_format",
+    "cpu_offload_gb",
+    "offload_group_size",
+    "offload_num_in_group",
+    "ple_offload_embedding",
+    "language_only",
+    "language_model_only",
+    "moe_runner_backend",
+    "enable_lora",
+    "lora_paths",
+)
+_DRAFT = (
+    "speculative_algorithm",
+    "speculative_draft_model_path",
+    "speculative_draft_model_revision",
+    "speculative_draft_model_quantization",
+    "speculative_draft_load_format",
+    "speculative_moe_runner_backend",
+)
+DECIDING = {
+    "weights": _TARGET,
+    "draft": (*_TARGET, *_DRAFT),
+    "graphs": (
+        *_TARGET,
+        *_DRAFT,
+        "speculative_num_steps",
+        "speculative_eagle_topk",
+        "attention_backend",
+        "chunked_prefill_size",
+        "cuda_graph_config",
+        "cuda_graph_backend_decode",
+        "cuda_graph_backend_prefill",
+        "cuda_graph_bs_decode",
+        "cuda_graph_bs_prefill",
+        "cuda_graph_max_bs_prefill",
+        "disable_cuda_graph",
+        "disable_decode_cuda_graph",
+        "disable_prefill_cuda_graph",
+        "disable_piecewise_cuda_graph",
+        "enable_piecewise_cuda_graph",
+        "enforce_piecewise_cuda_graph",
+        "enable_breakable_cuda_graph",
+        "enable_torch_compile",
+        "enable_hierarchical_cache",
+    ),
+}
+"""Flags on which a seen figure depends: with another value of one of them it is no measure."""
 
 
 class Calibration(Struct, frozen=True):
@@ -47,7 +98,8 @@ class Memory:
     def __init__(self, state: Path, facts: Facts) -> None:
         model = facts.model
         parts = [gpu.uuid for gpu in facts.gpus] + [str(facts.sglang_version)]
-        parts.append((model.config or model.path) if model else "")
+        # A quantized checkpoint may have the same config.json as the one that it was made of.
+        parts.append(f"{model.config or model.path}\n{model.weight_bytes}" if model else "")
         name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:24]
         self._file = state / "calibrations" / f"{name}.json"
         self._total = min((gpu.total_bytes for gpu in facts.gpus), default=0)
@@ -72,7 +124,9 @@ class Memory:
         else:
             # Captures that were cut short say too little.
             merged.pop("graphs", None)
-        kept = structs.replace(known, seen=structs.replace(known.seen, **merged))
+        under = {name: flags for name, flags in found.under.items() if name in merged}
+        seen = structs.replace(known.seen, **merged, under={**known.seen.under, **under})
+        kept = structs.replace(known, seen=seen)
         if outcome.end is End.READY:
             kept = structs.replace(kept, asked=asked, ready=outcome.server, rungs=rungs, at=at)
         with contextlib.suppress(OSError):
@@ -83,6 +137,8 @@ class Memory:
 def seen_in(figures: dict[str, float], server: ServerSpec, total: int) -> Seen:
     """
     What a log's figures say, as far as they can be believed.
+
+    One below nothing or above the card is a fault of the log: unified memory prints such (GB10).
     """
     found = {
         ours: int(figures[name] * GIB)
@@ -91,7 +147,20 @@ def seen_in(figures: dict[str, float], server: ServerSpec, total: int) -> Seen:
     }
     drafts = server.mtp.num_draft_tokens or 4 if server.mtp else 1
     batch = min(figures.get("max_running_requests", 1), server.number("cuda_graph_max_bs_decode") or 256)
-    return Seen(**found, graph_tokens=int(batch * drafts) if "graphs" in found else 0)
+    under = {name: _deciding(name, server) for name in DECIDING if name in found}
+    return Seen(**found, graph_tokens=int(batch * drafts) if "graphs" in found else 0, under=under)
+
+
+def still_true(seen: Seen, server: ServerSpec) -> Seen:
+    """
+    What was seen, without the figures that another server's flags decided otherwise.
+    """
+    gone = [name for name in DECIDING if seen.under.get(name, {}) != _deciding(name, server)]
+    return structs.replace(seen, **dict.fromkeys(gone))
+
+
+def _deciding(name: str, server: ServerSpec) -> dict[str, FlagValue]:
+    return {flag: server.flags[flag] for flag in DECIDING[name] if flag in server.flags}
 
 
 COMPARED = {

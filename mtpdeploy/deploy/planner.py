@@ -4,7 +4,7 @@ Forecasts on the facts of a box: what a server will make of it, before anything 
 
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mtpdeploy.core.diagnosis import Cause, Milestone, Stage, Verdict
 from mtpdeploy.core.foresight import Foreseen
@@ -15,10 +15,10 @@ from mtpdeploy.core.model import ModelShape, NotAModel, read_model
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.stale import judge, wanted_gpus
 from mtpdeploy.core.units import MIB
-from mtpdeploy.deploy.calibration import Calibration, seen_in
+from mtpdeploy.deploy.calibration import Calibration, seen_in, still_true
 from mtpdeploy.deploy.order import Order, Tools
 from mtpdeploy.engines.base import Engine
-from mtpdeploy.engines.sglang.sizing.reserve import CONTEXT_BYTES
+from mtpdeploy.engines.sglang.sizing.reserve import CONTEXT_BYTES, CONTEXT_UNCERTAINTY
 from mtpdeploy.errors import BoxUnfit
 
 TELLING = (Stage.WEIGHTS_LOADED, Stage.DRAFT_LOADED)
@@ -36,11 +36,14 @@ class Unplanned(Struct, frozen=True):
     why: str
 
 
-def predictor(engine: Engine, facts: Facts, seen: Seen | None = None) -> Predict | Unplanned:
+def predictor(
+    engine: Engine, facts: Facts, seen: Seen | None = None, *, running: bool = False
+) -> Predict | Unplanned:
     """
     A function that forecasts servers of the surveyed model on the surveyed box.
 
-    What is ours and in the way counts as gone: it will be ended before the launch.
+    What is ours and in the way counts as gone: it will be ended before the launch. `seen` is of an earlier
+    start there, or of the attempt itself that is `running`.
     """
     model = facts.model
     if model is None or not model.config:
@@ -55,7 +58,10 @@ def predictor(engine: Engine, facts: Facts, seen: Seen | None = None) -> Predict
 
     def predict(server: ServerSpec) -> Forecast | None:
         card = card_of(facts, server)
-        return None if card is None else engine.forecast(server, shape, version, card, weights, seen)
+        if card is None:
+            return None
+        known = seen if seen is None or running else _as_today(still_true(seen, server), card)
+        return engine.forecast(server, shape, version, card, weights, known)
 
     return predict
 
@@ -90,7 +96,7 @@ class Foreteller:
         if milestone.stage not in TELLING:
             return None
         seen = seen_in(figures, self._record.server, self._total)
-        predict = predictor(self._tools.engine, self._facts, seen)
+        predict = predictor(self._tools.engine, self._facts, seen, running=True)
         forecast = None if isinstance(predict, Unplanned) else predict(self._record.server)
         if forecast is None or forecast.error is None or forecast.fit is not Fit.DOES_NOT_FIT:
             return None
@@ -124,6 +130,16 @@ def nothing_fits(order: Order, foreseen: Foreseen) -> BoxUnfit:
     )
 
 
+def _as_today(seen: Seen, card: Card) -> Seen:
+    """
+    What was seen, without memory that was free then and is not now, or the other way round.
+    """
+    known, now = seen.free, card.free
+    if known is None or now is None or abs(known - now) <= CONTEXT_UNCERTAINTY:
+        return seen
+    return structs.replace(seen, free=None)
+
+
 def card_of(facts: Facts, server: ServerSpec) -> Card | None:
     """
     The smallest of the cards that a server may use; None where there is none.
@@ -131,8 +147,14 @@ def card_of(facts: Facts, server: ServerSpec) -> Card | None:
     gpus = wanted_gpus(facts, server)
     if not gpus:
         return None
-    coming_back = judge(facts, server, keep_others=False).memory
-    free = min(max(gpu.free_bytes, coming_back.get(gpu.uuid, 0)) for gpu in gpus)
+    clearance = judge(facts, server, keep_others=False)
+    ending = {one for blocker in (*clearance.ours, *clearance.others) for one in blocker.family}
+    held = [process.gpu_bytes for process in facts.processes if process.id in ending]
+    free = min(
+        # Who holds what may be hidden; what a launch waits for is told all the same, less what is tolerated.
+        max(gpu.free_bytes + sum(of.get(gpu.uuid, 0) for of in held), clearance.memory.get(gpu.uuid, 0))
+        for gpu in gpus
+    )
     return Card(
         total_mib=min(gpu.total_bytes for gpu in gpus) // MIB,
         free=max(0, free - CONTEXT_BYTES),
