@@ -32,6 +32,12 @@ from mtpdeploy.remote.poll import polled_on
 from mtpdeploy.remote.retry import again
 from mtpdeploy.remote.run import Run, stop, write_outcome
 
+DEATH_GRACE = 5.0
+"""
+Seconds in which a server that left a request unanswered may turn out to be dying: the real one is gone 1 to
+3 s after a scheduler exception (SGLang 0.5.23 on a CPU, logs f02 to f13).
+"""
+
 DEMO_HASTE = 30.0
 """How many times as fast the demo box lives (`speed`, where nobody says otherwise)."""
 
@@ -237,9 +243,12 @@ class Attempt:
             return death, None
         report = proof.result()
         tools.emit(events.Verified(at=tools.clock.now(), attempt=self._record.attempt, report=report))
-        if not report.answers:
-            return _failed_proof(report), report
-        return ending, report
+        if report.answers:
+            return ending, report
+        failed = _failed_proof(report)
+        if failed.end is End.DEAF:
+            failed = watch.death_within(arriving, DEATH_GRACE) or failed
+        return failed, report
 
     def _outcome(self, watch: Watch, ending: Ending, report: Report | None) -> Outcome:
         record, tools = self._record, self._tools

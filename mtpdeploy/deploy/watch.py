@@ -132,6 +132,22 @@ class Watch:
             if ending is not None:
                 return ending
 
+    def death_within(self, arriving: Arriving, seconds: float) -> Ending | None:
+        """
+        The end of a server that stopped answering, if it comes soon; None where it lives on.
+
+        A dying server breaks its connections before its exit is known.
+        """
+        until = self._clock.monotonic() + seconds
+        while self._clock.monotonic() < until:
+            try:
+                ending = self._take(arriving.get(timeout=TICK))
+            except queue.Empty:
+                continue
+            if ending is not None:
+                return ending
+        return None
+
     def read_copy(self, log: Path, length: int) -> None:
         """
         Read what was stored before, so that line numbers and stages are complete; nothing is told.

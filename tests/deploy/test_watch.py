@@ -11,6 +11,7 @@ import pytest
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End, Stage, diagnose
 from mtpdeploy.core.outcome import Report
+from mtpdeploy.deploy.attempt import DEATH_GRACE
 from mtpdeploy.deploy.watch import (
     DEFAULT_PATIENCE,
     DOOM_GRACE,
@@ -260,6 +261,32 @@ class TestPatience:
 
         assert End.STALLED is ending.end
         assert patience < watched.clock.monotonic() - begun - 400.0 <= patience + 2 * TICK
+
+
+class TestDying:
+    """
+    A server that leaves a request unanswered may be dying or deaf.
+    """
+
+    def test_its_end_goes_before_its_silence(self) -> None:
+        """
+        The exit that is known a moment later says more than the broken connection.
+        """
+        watched = Watched()
+
+        assert Ending(End.EXITED, exit_status=3) == watched.watch.death_within(
+            watched.script(2.0, EXIT_3), DEATH_GRACE
+        )
+
+    def test_one_that_lives_on_is_deaf(self) -> None:
+        """
+        After the grace nothing is known of an end.
+        """
+        watched = Watched()
+        begun = watched.clock.monotonic()
+
+        assert watched.watch.death_within(watched.script(OWN, 60.0), DEATH_GRACE) is None
+        assert DEATH_GRACE <= watched.clock.monotonic() - begun <= DEATH_GRACE + 2 * TICK
 
 
 class TestEnds:
