@@ -34,7 +34,8 @@ def reason(asked: Asked, loads: Loads, pools: Pools, forecast: Forecast) -> str:
 
 
 def _fits(asked: Asked, forecast: Forecast) -> str:
-    said = f"{forecast.max_running_requests:,} requests at a time, {forecast.kv_tokens:,} tokens"
+    noun = "request" if forecast.max_running_requests == 1 else "requests"
+    said = f"{forecast.max_running_requests:,} {noun} at a time, {forecast.kv_tokens:,} tokens"
     wanted = asked.requests_per_worker
     if wanted and forecast.max_running_requests < wanted:
         said += f" ({wanted:,} requests were asked for)"

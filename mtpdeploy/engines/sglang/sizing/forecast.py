@@ -25,6 +25,7 @@ from mtpdeploy.engines.sglang.sizing.reserve import (
     needed_bytes,
     target_graph_bytes,
 )
+from mtpdeploy.engines.sglang.sizing.sense import is_known, nonsense, without_nonsense
 from mtpdeploy.engines.sglang.sizing.state import conv_bytes, slots_per_request, ssm_bytes
 from mtpdeploy.engines.sglang.sizing.strategy import is_on
 
@@ -44,6 +45,7 @@ def forecast(
     """
     Say what SGLang of this version will make of a server on a card, without starting it.
     """
+    given, server = server, without_nonsense(server)
     asked = read_asked(server, model, version, card.total_mib)
     loads = _loads(asked, card, weights, seen)
     pools = size_pools(asked, loads)
@@ -83,7 +85,7 @@ def forecast(
         host_needed=host_bytes(asked, server, pools, host),
         figures=_figures(judged),
         verdict_figures=_verdict_figures(judged, card),
-        notes=_notes(asked, server, card, weights),
+        notes=_notes(asked, given, card, weights),
     )
     return structs.replace(result, reason=reason(asked, loads, pools, result))
 
@@ -297,6 +299,13 @@ def _notes(asked: Asked, server: ServerSpec, card: Card, weights: Weights) -> tu
         found.append("memory free before the weights is estimated: the card's less a CUDA context")
     if weights.target is None:
         found.append("the weights' size is worked out from config.json, within some 5 %")
+    found += [
+        f"`{one.flag}` cannot be {one.value}, planned as if it were not given" for one in nonsense(server)
+    ]
+    if not is_known(asked.model):
+        found.append(
+            f"`{asked.model.architecture}` is not known here; planned as its config.json describes it"
+        )
     found += [f"not planned: what `{name}` takes" for name in UNPLANNED if server.flags.get(name)]
     if is_on(server.env.get("SGLANG_ENABLE_POST_CAPTURE_KV_SIZING")):
         found.append("not planned: pools that are sized after the graphs are captured")

@@ -44,8 +44,7 @@ def prefill_sizes(largest: int) -> int:
     """
     steps = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256))
     sizes = [size for first, last, step in steps for size in range(first, last + 1, step)]
-    sizes += range(4608, largest + 1, 512)
-    return sum(size <= largest for size in sizes)
+    return sum(size <= largest for size in sizes) + max(0, (largest - 4096) // 512)
 
 
 def default_fraction(

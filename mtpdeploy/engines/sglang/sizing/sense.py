@@ -1,0 +1,107 @@
+"""
+Values and models of which nothing sensible can be worked out.
+"""
+
+from msgspec import Struct
+
+from mtpdeploy.core.model import ModelShape
+from mtpdeploy.core.server import ServerSpec
+
+WITHIN: dict[str, tuple[float, int]] = {
+    "mem_fraction_static": (1e-6, 1),
+    "mamba_full_memory_ratio": (1e-6, 1_000_000),
+    "max_running_requests": (1, 1_000_000),
+    "max_mamba_cache_size": (1, 10_000_000),
+    "max_total_tokens": (1, 10_000_000_000),
+    "chunked_prefill_size": (-1, 1 << 24),
+    "max_prefill_tokens": (1, 1 << 24),
+    "context_length": (1, 1 << 30),
+    "page_size": (1, 65_536),
+    "tp_size": (1, 4096),
+    "pp_size": (1, 4096),
+    "dp_size": (1, 4096),
+    "ep_size": (1, 4096),
+    "speculative_num_steps": (0, 1000),
+    "speculative_eagle_topk": (1, 1000),
+    "speculative_num_draft_tokens": (1, 10_000),
+    "cuda_graph_max_bs_decode": (1, 65_536),
+    "cuda_graph_max_bs_prefill": (1, 1 << 24),
+    "mamba_track_interval": (1, 1 << 30),
+    "linear_replayssm_cache_len": (1, 1 << 20),
+    "hicache_size": (0, 1_000_000),
+    "hicache_ratio": (1e-6, 10_000),
+}
+"""
+Numbers from which memory is worked out, and between what they can lie on any machine there is.
+
+-1 takes prefill in one piece; the least fraction and ratio stand for "above 0".
+"""
+
+KNOWN = (
+    "Bailing",
+    "Cohere",
+    "Deepseek",
+    "Ernie4_5",
+    "FalconH1",
+    "Gemma",
+    "Glm",
+    "GptOss",
+    "Granite",
+    "HunYuan",
+    "InternLM",
+    "JetNemotron",
+    "Kimi",
+    "Lfm2",
+    "Llama",
+    "MiMo",
+    "MiniMax",
+    "Ministral",
+    "Mistral",
+    "Mixtral",
+    "NemotronH",
+    "Olmo",
+    "Phi",
+    "Qwen",
+)
+"""Beginnings of architectures whose layers the general rules describe (models/, 0.5.23)."""
+
+
+class Nonsense(Struct, frozen=True):
+    """
+    A flag's value that cannot be, and what can.
+    """
+
+    flag: str
+    value: object
+    allowed: str
+
+
+def nonsense(server: ServerSpec) -> tuple[Nonsense, ...]:
+    """
+    The values of a server that cannot be on any machine.
+    """
+    found = []
+    for flag, (least, most) in WITHIN.items():
+        value = server.number(flag)
+        # Not a number is within nothing.
+        if value is not None and not least <= value <= most:
+            allowed = (
+                f"from {least:,} to {most:,}" if least >= 1 or least <= 0 else f"above 0, up to {most:,}"
+            )
+            found.append(Nonsense(flag, server.flags[flag], allowed))
+    return tuple(found)
+
+
+def without_nonsense(server: ServerSpec) -> ServerSpec:
+    """
+    The server with SGLang's own values in place of those that cannot be.
+    """
+    found = nonsense(server)
+    return server.with_flags(**{one.flag: None for one in found}) if found else server
+
+
+def is_known(model: ModelShape) -> bool:
+    """
+    Whether the model is of a family that the rules are known to describe.
+    """
+    return model.architecture.startswith(KNOWN)
