@@ -2,6 +2,7 @@
 A plan without a box: a model, a card and a version as the command line gives them.
 """
 
+import re
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,6 +18,10 @@ from mtpdeploy.onbox.model import contents
 
 LONGEST_CONFIG = 1 << 20
 """Bytes of a config.json at most; the longest real ones have some 50,000."""
+
+
+VERSION = re.compile(r"v?\d+(\.\w+)*([+-][\w.]+)?", re.ASCII)
+"""0.5.14, 0.5.13.post1, 0.0.0.dev1+g5f55db35e."""
 
 
 class Given(Struct, frozen=True):
@@ -79,6 +84,18 @@ def _weights(given: Given, path: Path, shape: ModelShape) -> Weights:
     )
 
 
+def given_version(given: Given) -> str | None:
+    """
+    The version that `--sglang` names; None where none is.
+
+    Raises:
+        ConfigError: a text that is no version.
+    """
+    if given.sglang and not VERSION.fullmatch(given.sglang):
+        raise ConfigError(f"`--sglang {given.sglang}` is no version", hint="write it as in `--sglang 0.5.14`")
+    return given.sglang
+
+
 def given_card(given: Given) -> Card:
     """
     The card that `--gpu` names or `--gpu-mib` describes.
@@ -87,6 +104,8 @@ def given_card(given: Given) -> Card:
         ConfigError: none is named, or one that is not in the table, or sizes that cannot be.
     """
     free = _bytes("--free-gib", given.free_gib)
+    if given.gpu and given.gpu_mib is not None:
+        raise ConfigError("`--gpu` and `--gpu-mib` both describe a card", hint="keep one of the two")
     if given.gpu_mib is not None:
         if given.gpu_mib <= 0:
             raise ConfigError("`--gpu-mib` has to be above 0", hint="`nvidia-smi` shows it as memory.total")

@@ -49,6 +49,12 @@ def command(
 
     With --on (or where hosts.toml has one host) on the box's own figures, else for --model on --gpu.
     """
+    if want and not solve:
+        raise ConfigError(f"`--want {want[0]}` is for `--solve`", hint="give `--solve` with it")
+    shown = {"--compare": compare is not None, "--solve": solve, "--svg": svg is not None}
+    both = [option for option, given in shown.items() if given]
+    if len(both) > 1:
+        raise ConfigError(f"`{both[0]}` and `{both[1]}` do not go together", hint="keep one of the two")
     server, predict = _subject(asked)
     if compare is not None:
         return _compare(server, predict, compare, as_json=as_json)
@@ -125,7 +131,7 @@ def _compare(server: "ServerSpec", predict: "Predict", compare: str, *, as_json:
     from mtpdeploy.cli.planning import with_setting  # noqa: PLC0415
 
     key, equals, values = compare.partition("=")
-    if not equals or not values:
+    if not equals or not key or not values:
         raise ConfigError(f"`--compare {compare}` gives no values", hint="write `--compare key=a,b,c`")
     settings = {f"{key}={value}": with_setting(server, key, value) for value in values.split(",")}
     forecasts = {name: _predicted(changed, predict) for name, changed in settings.items()}

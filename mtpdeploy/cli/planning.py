@@ -3,7 +3,7 @@ What `plan` forecasts: a server of hosts.toml on a box, or flags of the command 
 """
 
 from mtpdeploy.cli.choose import order_from, overrides_of
-from mtpdeploy.cli.offline import Given, given_card, given_model
+from mtpdeploy.cli.offline import Given, given_card, given_model, given_version
 from mtpdeploy.cli.opening import open_tools
 from mtpdeploy.cli.options import Asked
 from mtpdeploy.cli.plain import Plain
@@ -15,7 +15,8 @@ from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Options
 from mtpdeploy.deploy.planner import Predict, Unplanned, predictor
 from mtpdeploy.engines.sglang import SGLANG
-from mtpdeploy.errors import BoxUnfit
+from mtpdeploy.engines.sglang.sizing.sense import nonsense
+from mtpdeploy.errors import BoxUnfit, ConfigError
 from mtpdeploy.inventory.keys import SERVER_KEYS
 from mtpdeploy.inventory.load import load
 from mtpdeploy.inventory.overrides import Overrides, option_claims
@@ -41,7 +42,7 @@ def on_box(asked: Asked) -> tuple[ServerSpec, Predict]:
             f"nothing can be planned on `{order.host.name}`: {predict.why}",
             hint="`--model`, `--gpu` and `--sglang` plan without a box",
         )
-    return order.server, predict
+    return sensible(order.server), predict
 
 
 def without_box(asked: Asked, given: Given) -> tuple[ServerSpec, Predict]:
@@ -52,8 +53,8 @@ def without_box(asked: Asked, given: Given) -> tuple[ServerSpec, Predict]:
         ConfigError: a model, a card or a flag that cannot be.
     """
     shape, weights = given_model(given)
-    card, version = given_card(given), given.sglang or NEWEST
-    server = _server(asked, given.model or "")
+    card, version = given_card(given), given_version(given) or NEWEST
+    server = sensible(_server(asked, given.model or ""))
 
     def predict(changed: ServerSpec) -> Forecast:
         return SGLANG.forecast(changed, shape, version, card, weights, None)
@@ -72,12 +73,28 @@ def _server(asked: Asked, model: str) -> ServerSpec:
 
 def with_setting(server: ServerSpec, key: str, value: str) -> ServerSpec:
     """
-    The server with one more `key=value`, as `--set` takes it.
+    The server with one of the values that `--compare` puts side by side.
 
     Raises:
         ConfigError: no such key, or a value that it does not take.
     """
-    return _with(server, (f"{key}={value}",))
+    try:
+        return sensible(_with(server, (f"{key}={value}",)))
+    except ConfigError as error:
+        message = error.message.replace("`--set", "`--compare", 1)
+        raise ConfigError(message, hint=error.hint) from None
+
+
+def sensible(server: ServerSpec) -> ServerSpec:
+    """
+    The server, if its numbers can be at all.
+
+    Raises:
+        ConfigError: one that cannot.
+    """
+    for one in nonsense(server):
+        raise ConfigError(f"`{one.flag}` cannot be {one.value}", hint=f"give a number {one.allowed}")
+    return server
 
 
 def _with(server: ServerSpec, settings: tuple[str, ...]) -> ServerSpec:

@@ -17,6 +17,9 @@ from mtpdeploy.errors import SERVER_NOT_UP, ConfigError
 WISHES = ("requests", "context", "tokens")
 """What `--want` takes."""
 
+LONGEST = 12
+"""Digits of a wish at most."""
+
 
 def show_solution(
     server: ServerSpec, predict: Predict, want: tuple[str, ...], *, as_json: bool
@@ -49,13 +52,19 @@ def read_wish(want: tuple[str, ...]) -> Wish:
     found: dict[str, int] = {}
     for text in (part for given in want for part in given.split(",")):
         name, _, value = text.partition("=")
-        if name.strip() not in WISHES or not value.strip().isdigit() or int(value) < 1:
+        if name.strip() not in WISHES or not _counts(value.strip()):
             raise ConfigError(
                 f"`--want {text}` is no wish",
                 hint="write `requests=16`, `context=32768` or `tokens=300000`; a whole number from 1",
             )
+        if name.strip() in found:
+            raise ConfigError(f"`--want {name.strip()}` is given twice", hint="keep one of the two")
         found[name.strip()] = int(value)
     return Wish(**found)
+
+
+def _counts(value: str) -> bool:
+    return value.isascii() and value.isdigit() and len(value) <= LONGEST and int(value) >= 1
 
 
 def _show(server: ServerSpec, wish: Wish, solution: Solution | None) -> None:
