@@ -2,6 +2,7 @@
 Why a server failed: causes, the signatures that prove them, and the verdict.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -43,31 +44,51 @@ class Cause(StrEnum):
     OOM_POOLS = "out of GPU memory while allocating the pools"
     OOM_GRAPHS = "out of GPU memory while capturing CUDA graphs"
     OOM_SERVING = "out of GPU memory while serving"
+    KV_EXHAUSTED = "the pool of tokens ran out while requests were running"
+    STATE_SLOTS = "no slot was free for the recurrent state of a request"
+    POOL_CHECK = "SGLang found its own bookkeeping of the pools wrong"
     HOST_MEMORY = "not enough host memory for the hierarchical cache"
     HOST_POOL_TOO_SMALL = "the hierarchical cache's host pool is smaller than the device pool"
+    HOST_PINNING = "the hierarchical cache's host memory could not be pinned"
+    HOST_ALLOCATION = "an allocation of host memory failed"
     HOST_OOM_KILLED = "killed from outside, most likely out of host memory"
+    SHARED_MEMORY_FULL = "shared memory (/dev/shm) is full or too small"
     HICACHE_UNSUPPORTED = "the hierarchical cache does not support this hybrid model"
     HICACHE_NEEDS_RADIX = "the hierarchical cache needs the radix cache"
     STRATEGY_NEEDS_EXTRA_BUFFER = "MTP with the radix cache needs the extra_buffer strategy"
     STRATEGY_NEEDS_RADIX = "the extra_buffer strategy needs the radix cache"
     STRATEGY_NEEDS_NO_OVERLAP = "the no_buffer strategy does not work with the overlap scheduler"
+    EXTRA_BUFFER_UNSUPPORTED = "the extra_buffer strategy does not work with this model or device"
     LAZY_WITHOUT_MTP = "extra_buffer_lazy does not work with MTP in this version"
     TRACK_INTERVAL = "mamba_track_interval does not fit the page size or the draft tokens"
+    PAGE_SIZE = "the page size does not fit the prefix cache of a hybrid model"
+    LINEAR_ATTENTION = "a setting of the linear attention does not go with the others"
     SPEC_TOPK = "this version's speculation works with speculative_eagle_topk 1 only"
     SPEC_INCOMPLETE = "the speculative flags were given only in part"
+    SPEC_NUMBERS = "the speculative numbers do not fit together"
+    DRAFT_FORMAT = "the draft's weights do not have the format that they are loaded in"
     ATTENTION_BACKEND = "the attention backend does not work on this GPU"
     KERNEL_MISMATCH = "kernel packages do not match this SGLang version"
     KERNEL_MISSING = "a GPU kernel is missing for this card"
+    KERNEL_UNFIT = "a kernel cannot be compiled for this card or asks more of it than it has"
+    PTXAS_TOO_OLD = "the ptxas that Triton brings does not know this card"
+    GPU_TOO_OLD = "this GPU is too old for SGLang"
+    GRAPHS_FAILED = "CUDA graphs fail with this configuration, and not for want of memory"
     TOOLCHAIN_MISSING = "a compiler or CUDA toolkit is missing on the box"
+    BUILD_KILLED = "the compilers of a kernel were killed, most likely out of host memory"
+    JIT_CACHE = "a kernel in the cache is half built"
     DRIVER_TOO_OLD = "the NVIDIA driver is too old or does not match"
     NO_GPU = "SGLang sees no GPU"
     GPU_COUNT = "more GPUs were asked for than there are"
+    GPUS_UNBALANCED = "one GPU of the server has much less free memory than another"
+    PARALLEL_SHAPE = "the model cannot be divided among that many GPUs"
     MODEL_NOT_FOUND = "the model is neither a folder on the box nor a hub name"
     MODEL_ACCESS = "the hub refuses access to the model"
     MODEL_OFFLINE = "the hub cannot be reached"
     MODEL_INCOMPLETE = "the model's weight files are missing or damaged"
     MODEL_UNSUPPORTED = "this SGLang version does not know the model's architecture"
     REMOTE_CODE = "the model needs trust_remote_code"
+    OFFLOAD_UNSUPPORTED = "weights of this model cannot be offloaded to host memory"
     CONTEXT_TOO_LONG = "context_length is longer than the model's"
     BAD_ARGUMENT = "SGLang refuses an argument"
     PORT_TAKEN = "the HTTP port is taken"
@@ -76,8 +97,12 @@ class Cause(StrEnum):
     WARMUP_FAILED = "the warm-up request failed"
     WATCHDOG = "the scheduler's watchdog ended a hanging forward"
     CUDA_FAULT = "a GPU kernel crashed"
+    NATIVE_CRASH = "a process crashed outside Python before it loaded any weights"
+    NAN_LOGITS = "the model computes NaN"
     CUDNN_TOO_OLD = "cuDNN is too old for this PyTorch"
     NCCL_FAILED = "NCCL, through which GPUs and processes talk, failed"
+    PEER_ACCESS = "the GPUs cannot reach each other's memory directly"
+    PEER_UNREACHABLE = "the first process of the server cannot be reached over the network"
     SCHEDULER_DIED = "a scheduler process died without an exception"
     DETOKENIZER_DIED = "the detokenizer process died"
     SCHEDULER_EXCEPTION = "an exception in the scheduler that has no name here"
@@ -107,8 +132,9 @@ class Signature(Struct, frozen=True):
 
     `pattern` is searched (re.search) in one line. It counts only while the last stage reached is in
     `stages` (empty: any). `weight` orders findings: the highest wins, then the earliest; 10 for a
-    root cause, 5 for a general exception, 1 for what merely accompanies a death. `fatal` says that
-    no waiting can mend what the line tells.
+    root cause, 6 to 9 for one that a further line of the same message may name better, 5 for a general
+    exception, 1 for what merely accompanies a death. `fatal` says that no waiting can mend what the
+    line tells; what is not fatal explains only a server that lives on.
     """
 
     cause: Cause
@@ -171,8 +197,8 @@ class Evidence(Struct, frozen=True):
     What a verdict is made from.
 
     `findings` in the order of the log; `tail` the last lines, with their numbers; `exit_status` as a
-    shell shows it (137 for SIGKILL); `signal_sent` the signal that we sent ourselves, if any;
-    `after` what the box said after the death (`oom_kill`, `box_restarted`, …), name to text.
+    shell shows it (137 for SIGKILL); `after` what the box said after the death (`oom_kill`,
+    `box_restarted`, …), name to text; `told_to_stop` the line in which the server acknowledges that.
     """
 
     end: End
@@ -181,6 +207,7 @@ class Evidence(Struct, frozen=True):
     tail: tuple[tuple[int, str], ...] = ()
     exit_status: int | None = None
     after: dict[str, str] = {}
+    told_to_stop: tuple[int, str] | None = None
 
 
 class Verdict(Struct, frozen=True):
@@ -210,18 +237,28 @@ class Knowledge(Struct, frozen=True):
     remedy: str
 
 
-def diagnose(evidence: Evidence, knowledge: dict[Cause, Knowledge]) -> Verdict:
+BUS_ERROR = (135, -7)
+"""The exit status of SIGBUS: memory that was mapped cannot be had, in a container mostly /dev/shm."""
+
+KILLED = (137, -9)
+"""The exit status of SIGKILL, with which SGLang also ends itself."""
+
+_ALIVE = (End.DEAF, End.REFUSING, End.STALLED)
+
+
+def diagnose(evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdict:
     """
     Name the cause of an ended attempt; pure.
 
     The finding of highest weight wins and among equals the earliest, so that a root cause beats the
     echoes printed after it. Without a finding the exit and the facts gathered afterwards speak;
     what is not known is called unknown. A finding of weight 1 merely accompanies a death: what the
-    kernel says of it (memory ran out, box restarted) goes before.
+    kernel says of it (memory ran out, box restarted) and a stop that was ordered go before. One that
+    is not fatal explains a server that lives on, and no death.
     """
-    best = max(evidence.findings, key=lambda f: (f.weight, -f.line), default=None)
-    explained = bool(evidence.after.keys() & {"box_restarted", "oom_kill"})
-    if best is not None and (best.weight > 1 or (evidence.exit_status is not None and not explained)):
+    heard = [finding for finding in evidence.findings if _speaks(finding, evidence)]
+    if heard:
+        best = max(heard, key=lambda f: (f.weight, -f.line))
         known = knowledge[best.cause]
         return Verdict(
             cause=best.cause,
@@ -235,9 +272,20 @@ def diagnose(evidence: Evidence, knowledge: dict[Cause, Knowledge]) -> Verdict:
     cause, because = _without_finding(evidence)
     known = knowledge[cause]
     last_line, last = evidence.tail[-1] if evidence.tail else (None, "")
+    if cause is Cause.STOPPED and evidence.told_to_stop is not None:
+        last_line, last = evidence.told_to_stop
     return Verdict(
         cause=cause, next=known.next, proof=last, line=last_line, because=because, remedy=known.remedy
     )
+
+
+def _speaks(finding: Finding, evidence: Evidence) -> bool:
+    if not finding.fatal:
+        return evidence.end in _ALIVE
+    if finding.weight > 1:
+        return True
+    explained = evidence.told_to_stop is not None or evidence.after.keys() & {"box_restarted", "oom_kill"}
+    return evidence.exit_status is not None and not explained
 
 
 def _without_finding(evidence: Evidence) -> tuple[Cause, str]:  # noqa: PLR0911 - one for each way to end
@@ -255,12 +303,17 @@ def _without_finding(evidence: Evidence) -> tuple[Cause, str]:  # noqa: PLR0911 
             return Cause.REQUESTS_REFUSED, after.get("refused", "a check was refused")
         case End.STOPPED:
             return Cause.STOPPED, after.get("stopped", "a stop was ordered")
+        case _ if evidence.told_to_stop is not None:
+            return Cause.STOPPED, "it was told to stop, from outside"
         case End.VANISHED:
             return Cause.VANISHED, "the process is gone and left no exit record"
-        case _ if evidence.exit_status in (137, -9):
-            return (
-                Cause.VANISHED,
-                f"exit status {evidence.exit_status} and nothing in the log that explains it",
-            )
         case _:
-            return Cause.UNKNOWN, f"exit status {evidence.exit_status}"
+            return _by_status(evidence.exit_status)
+
+
+def _by_status(status: int | None) -> tuple[Cause, str]:
+    if status in BUS_ERROR:
+        return Cause.SHARED_MEMORY_FULL, f"exit status {status}: a bus error"
+    if status in KILLED:
+        return Cause.VANISHED, f"exit status {status} and nothing in the log that explains it"
+    return Cause.UNKNOWN, f"exit status {status}"

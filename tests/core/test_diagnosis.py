@@ -1,4 +1,5 @@
 import pytest
+from msgspec import structs
 
 from mtpdeploy.core.diagnosis import (
     Cause,
@@ -148,3 +149,39 @@ class TestWithoutFindings:
             verdict.line,
             verdict.because,
         )
+
+
+class TestLivingAndStopped:
+    """
+    What explains a server that lives on explains no death, and an ordered stop is none.
+    """
+
+    def test_what_is_not_fatal_explains_only_a_server_that_lives(self) -> None:
+        """
+        A warning that a busy server prints as well goes with one that answers nothing, and with no death.
+        """
+        warned = structs.replace(finding(Cause.NAN_LOGITS, 3, 3), fatal=False)
+
+        assert Cause.NAN_LOGITS is judge(warned, end=End.DEAF, exit_status=None).cause
+        assert Cause.UNKNOWN is judge(warned, exit_status=1).cause
+
+    def test_a_drained_server_was_stopped(self) -> None:
+        """
+        SGLang ends itself with 137 after a stop that it acknowledged; a root cause goes before.
+        """
+        told = Evidence(End.EXITED, Stage.READY, (), ((9, "last"),), 137, {}, (7, "SIGTERM received."))
+        broken = structs.replace(told, findings=(finding(Cause.OOM_SERVING, 5),))
+
+        stopped = diagnose(told, KNOWLEDGE)
+
+        assert (Cause.STOPPED, 7, "SIGTERM received.") == (stopped.cause, stopped.line, stopped.proof)
+        assert Cause.OOM_SERVING is diagnose(broken, KNOWLEDGE).cause
+        killed = structs.replace(told, after={"oom_kill": "killed process 7"})
+        assert Cause.HOST_OOM_KILLED is diagnose(killed, KNOWLEDGE).cause
+
+    @pytest.mark.parametrize("status", [135, -7])
+    def test_a_bus_error_without_a_line(self, status: int) -> None:
+        """
+        Its status alone names shared memory.
+        """
+        assert Cause.SHARED_MEMORY_FULL is judge(exit_status=status).cause

@@ -22,6 +22,12 @@ STRATEGY = "mamba_radix_cache_strategy"
 BACKENDS = ("prefill_attention_backend", "decode_attention_backend", "speculative_draft_attention_backend")
 """Flags that each override attention_backend for a part (0.5.7-0.5.23, server_args.py)."""
 
+PTXAS = "/usr/local/cuda/bin/ptxas"
+"""Where CUDA's images and packages put it (triton-lang/triton issue 8539)."""
+
+BUILD_JOBS = "2"
+"""The default is one a core: 18 on one box, more than 61 GB of memory on another (public reports, 15)."""
+
 WATCHDOG_SECONDS = 1800
 """SGLang itself recommends 1800 s where kernels are built during a warm-up (0.5.9, environ.py)."""
 
@@ -61,7 +67,7 @@ def no_buffer(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec 
     if now < (0, 5, 7) or server.flags.get(STRATEGY) == "no_buffer":
         return None
     if server.flags.get("disable_radix_cache"):
-        answers = verdict.cause is Cause.STRATEGY_NEEDS_RADIX
+        answers = verdict.cause in (Cause.STRATEGY_NEEDS_RADIX, Cause.EXTRA_BUFFER_UNSUPPORTED)
         return server.with_flags(**{STRATEGY: "no_buffer"}) if answers else None
     if now >= (0, 5, 14):
         return server.with_flags(**{STRATEGY: "no_buffer"}, disable_overlap_schedule=True)
@@ -107,6 +113,129 @@ def triton_attention(server: ServerSpec, verdict: Verdict, version: str) -> Serv
     if verdict.cause is Cause.TOOLCHAIN_MISSING:
         changes["sampling_backend"] = "pytorch"
     return _unless_same(server, server.with_flags(**changes))
+
+
+def page_size_one(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    The page size that the prefix cache of a hybrid model asks for, where a backend leaves the choice.
+    """
+    del version
+    if "isinstance" in verdict.proof:  # the backend's own pages, whatever the flag says (issue 14527)
+        return None
+    return _unless_same(server, server.with_flags(page_size=1))
+
+
+def plain_linear_attention(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    Triton's linear attention without the flags that ask more of it: what is refused, or else what is given.
+    """
+    del version
+    if "replayssm" in verdict.proof:
+        asking = [name for name in server.flags if "replayssm" in name]
+        return server.with_flags(**dict.fromkeys(asking)) if asking else None
+    asking = [name for name in server.flags if name.startswith("linear_attn_")]
+    if not asking and verdict.cause is Cause.EXTRA_BUFFER_UNSUPPORTED:
+        return None
+    changes: dict[str, str | None] = dict.fromkeys(asking)
+    return _unless_same(server, server.with_flags(**{**changes, "linear_attn_backend": "triton"}))
+
+
+def no_decode_graphs(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    Decoding without CUDA graphs: slow, but it runs no captured kernel. Up to 0.5.13 no graphs at all.
+    """
+    given = ("disable_cuda_graph", "disable_decode_cuda_graph")
+    if verdict.figures.get("capturing_prefill") or any(server.flags.get(name) for name in given):
+        return None
+    if release(version) < (0, 5, 14):
+        return server.with_flags(disable_cuda_graph=True)
+    return _unless_same(server, server.with_flags(cuda_graph_backend_decode="disabled"))
+
+
+def full_precision_state(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    The recurrent state in 32 bits again, where it was narrowed.
+    """
+    del verdict, version
+    if server.flags.get("mamba_ssm_dtype") in (None, "float32"):
+        return None
+    return server.with_flags(mamba_ssm_dtype="float32")
+
+
+def fitting_draft_tokens(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    No more draft tokens than the tree of steps and top-k holds.
+    """
+    del verdict, version
+    mtp = server.mtp
+    if mtp is None or mtp.num_draft_tokens is None or mtp.num_steps is None:
+        return None
+    fits = mtp.num_steps * (mtp.eagle_topk or 1) + 1
+    return server.with_flags(speculative_num_draft_tokens=fits) if mtp.num_draft_tokens > fits else None
+
+
+def unquantized_draft(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    The draft as its checkpoint has it, not in the target's quantisation (the flag exists from 0.5.7).
+    """
+    del verdict
+    name = "speculative_draft_model_quantization"
+    if server.mtp is None or release(version) < (0, 5, 7):
+        return None
+    return _unless_same(server, server.with_flags(**{name: "unquant"}))
+
+
+def no_weight_offload(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    All weights on the GPU.
+    """
+    del verdict, version
+    asking = [n for n in server.flags if n == "cpu_offload_gb" or n.startswith("offload_")]
+    return server.with_flags(**dict.fromkeys(asking)) if asking else None
+
+
+def no_custom_all_reduce(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    NCCL alone between the GPUs, which needs no direct access to each other's memory.
+    """
+    del verdict, version
+    return _unless_same(server, server.with_flags(disable_custom_all_reduce=True))
+
+
+def system_ptxas(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    The CUDA toolkit's own ptxas, which knows the cards that it was made for.
+    """
+    del verdict, version
+    return _unless_same(server, server.with_env(TRITON_PTXAS_PATH=PTXAS))
+
+
+def fewer_build_jobs(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    Two compilers at a time instead of one for each core.
+    """
+    del verdict, version
+    return None if "MAX_JOBS" in server.env else server.with_env(MAX_JOBS=BUILD_JOBS)
+
+
+def without_balance_check(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    Start on GPUs with unequal free memory: the pools are made for the fullest one. Renamed in 0.5.7.
+    """
+    del verdict
+    if release(version) < (0, 5, 7):
+        return _unless_same(server, server.with_env(SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK="1"))
+    return _unless_same(server, server.with_env(SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK="0"))
+
+
+def without_idle_check(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    A warning instead of an end where the idle server counts its pools (0.5.6-0.5.23, environ.py).
+    """
+    del version
+    if "memory leak detected" not in verdict.proof:
+        return None
+    return _unless_same(server, server.with_env(SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE="0"))
 
 
 def complete_speculative_flags(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:

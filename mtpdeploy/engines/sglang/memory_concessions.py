@@ -6,6 +6,7 @@ None where there is nothing to give or where it could not help.
 """
 
 import math
+from collections.abc import Mapping
 
 from mtpdeploy.core.diagnosis import Cause, Verdict
 from mtpdeploy.core.ladder import NARROWEST
@@ -104,7 +105,7 @@ def less_static_memory(server: ServerSpec, verdict: Verdict, version: str) -> Se
     now = _fraction(server, verdict)
     if now is None:
         return None
-    wanted = round(now - _lacking(verdict), 3)
+    wanted = round(now - lacking(verdict.figures), 3)
     return server.with_flags(**{FRACTION: wanted}) if wanted >= LOWEST_FRACTION else None
 
 
@@ -186,6 +187,8 @@ def no_prefill_graphs(server: ServerSpec, verdict: Verdict, version: str) -> Ser
         return None
     if _given(server, "disable_prefill_cuda_graph", "disable_cuda_graph"):
         return None
+    if verdict.cause is Cause.GRAPHS_FAILED and not captured:
+        return None
     if server.flags.get("cuda_graph_backend_prefill") == "disabled":
         return None
     return server.with_flags(cuda_graph_backend_prefill="disabled")
@@ -217,6 +220,27 @@ def fewer_draft_tokens(server: ServerSpec, verdict: Verdict, version: str) -> Se
     return server.with_flags(
         speculative_num_steps=steps, speculative_eagle_topk=topk, speculative_num_draft_tokens=tokens
     )
+
+
+def half_the_requests(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    Half of the requests that ran at the same time, so that each finds tokens and a slot for its state.
+    """
+    del version
+    asked = server.number("max_running_requests")
+    ran = verdict.figures.get("effective_running_requests", asked or (48 if server.mtp else GRAPH_BATCH))
+    now = int(min(ran, asked or ran))
+    return server.with_flags(max_running_requests=now // 2) if now > 1 else None
+
+
+def lacking(figures: Mapping[str, float]) -> float:
+    """
+    By how much the fraction is too high, from `Tried to allocate … of which … is free`.
+    """
+    asked, free, total = (figures.get(name) for name in ("asked_mib", "free_mib", "total_mib"))
+    if asked is None or free is None or not total:
+        return STEP_DOWN
+    return min(max((asked - free) / total, 0) + SPARE, 0.1)
 
 
 def _requests(
@@ -264,16 +288,6 @@ def _radix_off(server: ServerSpec, version: str) -> bool:
 def _fraction(server: ServerSpec, verdict: Verdict) -> float | None:
     given = server.number(FRACTION)
     return verdict.figures.get(FRACTION) if given is None else given
-
-
-def _lacking(verdict: Verdict) -> float:
-    """
-    By how much the fraction is too high, from `Tried to allocate … of which … is free`.
-    """
-    asked, free, total = (verdict.figures.get(name) for name in ("asked_mib", "free_mib", "total_mib"))
-    if asked is None or free is None or not total:
-        return STEP_DOWN
-    return min(max((asked - free) / total, 0) + SPARE, 0.1)
 
 
 def _given(server: ServerSpec, *names: str) -> bool:

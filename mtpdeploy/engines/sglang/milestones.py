@@ -41,6 +41,11 @@ _BEGINNINGS = frozenset(
         "CRIT",
         "DEBU",
         "Uvic",
+        "SIGT",
+        "Sign",
+        "Grac",
+        "Heal",
+        "Dete",
     )
 )
 """The first four characters of every message that is looked at. The HTTP requests of `INFO` are not."""
@@ -58,6 +63,7 @@ ARGUMENTS = (
     "chunked_prefill_size",
     "tp_size",
     "hicache_size",
+    "watchdog_timeout",
     "speculative_algorithm",
     "attention_backend",
     "mamba_scheduler_strategy",

@@ -48,8 +48,14 @@ _KEPT = {
 }
 """Under which name the reading keeps a milestone's figure, where the plain one would be ambiguous."""
 
-_CARRIED = ("mem_fraction_static", "effective_running_requests")
+_CARRIED = ("mem_fraction_static", "effective_running_requests", "watchdog_timeout")
 """Figures of the log that go with every finding, because rungs need them."""
+
+_ABOUT_GRAPHS = (Cause.OOM_GRAPHS, Cause.GRAPHS_FAILED)
+"""Causes whose rungs depend on which graphs were being captured."""
+
+_STOPS = ("SIGTERM received", "Signal SIGTERM received", "Gracefully exiting")
+"""How SGLang acknowledges that it was told to stop (0.5.6-0.5.23, managers/tokenizer_manager.py)."""
 
 
 class LogReading:
@@ -76,6 +82,7 @@ class LogReading:
         self._open: Traceback | None = None
         self._opened = 0
         self._ending = False
+        self._told_to_stop: tuple[int, str] | None = None
         self._leader = ""
         self._stages: dict[str, tuple[int, Stage]] = {}
         self._begun: dict[str, int] = {}
@@ -119,6 +126,7 @@ class LogReading:
             tail=tuple(self.tail),
             exit_status=exit_status,
             after=dict(after),
+            told_to_stop=self._told_to_stop,
         )
 
     def _examine(self, number: int, text: str) -> list[Milestone]:
@@ -146,6 +154,8 @@ class LogReading:
             self._close()
         if self._ends(number, rank, body):
             return []
+        if self._told_to_stop is None and body.startswith(_STOPS):
+            self._told_to_stop = (number, body[:TEXT_LIMIT].strip())
         self._search(number, rank, body)
         if (effective := milestones.effective_requests(body)) is not None:
             self.figures["effective_running_requests"] = effective
@@ -234,7 +244,7 @@ class LogReading:
         A finding with what the log said of the configuration: a rung may need to know it.
         """
         figures = {name: self.figures[name] for name in _CARRIED if name in self.figures}
-        if finding.cause is Cause.OOM_GRAPHS:
+        if finding.cause in _ABOUT_GRAPHS:
             figures["capturing_prefill"] = float(self._prefill or "prefill" in finding.text)
         return structs.replace(finding, figures={**figures, **finding.figures})
 
@@ -280,6 +290,8 @@ class LogReading:
             if milestone.stage is Stage.KV_ALLOCATED and kept in self.figures:
                 kept = f"draft_{kept}"
             self.figures[kept] = value
+        if milestone.stage is Stage.SIZED and "max_running_requests" in milestone.figures:
+            self.figures["effective_running_requests"] = milestone.figures["max_running_requests"]
         if milestone.stage is Stage.GRAPHS_CAPTURED:
             self.figures["graphs_gib"] = self.figures.get("graphs_gib", 0.0) + milestone.figures.get(
                 "usage_gib", 0

@@ -4,11 +4,28 @@ The catalogue of SGLang's failures: what a line means, with a real example of it
 EXCEPTIONS are searched in the last line (and the message lines after it) of a traceback that ended a
 process; RECORDS in log records and in argparse's last line. Numbers in comments are those of the
 catalogue of sglang-facts, section 3. Where a source says "torch", "CUDA", "Transformers" …, the text is
-printed by that library under SGLang. A weight of 5 is an exception without a name here; how a process
-ended weighs less than what it said before.
+printed by that library under SGLang. A weight of 5 is an exception without a name here, 6 to 9 a name that
+a further line of the same message may better; how a process ended weighs less than what it said before.
+
+A pattern with `(in ` is also searched in the exception followed by the place that raised it, as in
+`AssertionError (in init_kv_buffer: assert x)`: some of SGLang's checks have no words, some words of a
+library say nothing without the place.
 """
 
 from mtpdeploy.core.diagnosis import Cause, Signature, Stage
+
+NAMED = 10
+"""The weight of a root cause with a name."""
+
+_EARLY = (Stage.LAUNCHED, Stage.ARGUMENTS)
+_LATER = tuple(stage for stage in Stage if stage not in _EARLY)
+_AFTER_GRAPHS_BEGUN = (
+    Stage.GRAPHS_BEGUN,
+    Stage.GRAPHS_CAPTURED,
+    Stage.SIZED,
+    Stage.LISTENING,
+    Stage.READY,
+)
 
 _OUT_OF_MEMORY = r"CUDA (?:error: )?out of memory|CUBLAS_STATUS_ALLOC_FAILED"
 _OOM_EXAMPLE = (
@@ -65,7 +82,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
     # 8
     Signature(
         cause=Cause.OOM_GRAPHS,
-        pattern=rf"Capture (?:\w+ )?(?:cuda|CUDA) graph failed: .*(?:{_OUT_OF_MEMORY})",
+        pattern=rf"Capture (?:\w+ )?(?:cuda|CUDA) graph failed: .{{0,300}}?(?:{_OUT_OF_MEMORY})",
         example=(
             "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate 970.00 MiB. GPU 0 "
             "has "
@@ -125,6 +142,43 @@ EXCEPTIONS: tuple[Signature, ...] = (
         source="torch; public report of 2026-09 (ready, then out of memory at the first prefill)",
         stages=(Stage.SIZED, Stage.LISTENING, Stage.READY),
     ),
+    # 11
+    Signature(
+        cause=Cause.KV_EXHAUSTED,
+        pattern=(
+            r"(?:Prefill|Decode) out of memory\. Try to lower your batch size"
+            r"|No space left for only one request"
+            r"|Out of memory even after retracting all other requests"
+        ),
+        example="RuntimeError: Prefill out of memory. Try to lower your batch size.",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 mem_cache/common.py, 0.5.23 mem_cache/allocation.py; issue 34676",
+    ),
+    # 13, 14, 15
+    Signature(
+        cause=Cause.STATE_SLOTS,
+        pattern=r"Not enough space for mamba (?:cache|ping pong idx)|Can not alloc mamba cache",
+        example=(
+            "AssertionError: Not enough space for mamba cache, try to increase --mamba-full-memory-ratio or "
+            "--max-mamba-cache-size."
+        ),
+        seen_in="0.5.6-0.5.23",
+        source=(
+            "sglang 0.5.6 and 0.5.23 mem_cache/memory_pool.py, 0.5.20 "
+            "mem_cache/mamba_radix_cache.py; PR 36770"
+        ),
+    ),
+    # 16
+    Signature(
+        cause=Cause.POOL_CHECK,
+        pattern=r"memory leak detected!|evict leaf node invalid",
+        example="ValueError: token_to_kv_pool_allocator memory leak detected!",
+        seen_in="0.5.6-0.5.23",
+        source=(
+            "sglang 0.5.9 managers/scheduler_runtime_checker_mixin.py, "
+            "mem_cache/mamba_radix_cache.py; issue 15840"
+        ),
+    ),
     # 17
     Signature(
         cause=Cause.HOST_MEMORY,
@@ -147,6 +201,32 @@ EXCEPTIONS: tuple[Signature, ...] = (
         seen_in="0.5.6-0.5.14",
         source="sglang 0.5.9 mem_cache/memory_pool_host.py",
     ),
+    # 17: a page-locked allocation that the driver refuses; its words alone could be a kernel's
+    Signature(
+        cause=Cause.HOST_PINNING,
+        pattern=(
+            r"cudaHostRegister failed"
+            r"|CUDA error: invalid argument \(in (?:init_kv_buffer|alloc_with_pin_memory"
+            r"|alloc_with_host_register)\b"
+        ),
+        example="RuntimeError: CUDA error: invalid argument (in init_kv_buffer: return torch.empty()",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.6 mem_cache/memory_pool_host.py, 0.5.14 mem_cache/pool_host/common.py; issue 7666",
+    ),
+    # 19
+    Signature(
+        cause=Cause.HOST_ALLOCATION,
+        pattern=(
+            r"can't allocate memory: you tried|Cannot allocate "
+            r"memory|^(?:[\w.]+\.)?_?(?:Array)?MemoryError\b"
+        ),
+        example=(
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate "
+            "memory: you tried to allocate 40000000000 bytes. Error code 12 (Cannot allocate memory)"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="torch, Python, Linux",
+    ),
     # 19
     Signature(
         cause=Cause.HOST_OOM_KILLED,
@@ -161,11 +241,30 @@ EXCEPTIONS: tuple[Signature, ...] = (
     ),
     # 49
     Signature(
-        cause=Cause.CUDA_FAULT,
-        pattern=r"scheduler died during initialization \(exit code: -(?:11|6|7)\)",
+        cause=Cause.NATIVE_CRASH,
+        pattern=r"scheduler died during initialization \(exit code: -(?:11|6)\)",
         example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -11).",
         seen_in="0.5.10-0.5.23",
-        source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -6 SIGABRT, -7 SIGBUS",
+        source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -6 SIGABRT",
+        stages=_EARLY,
+        weight=4,
+    ),
+    Signature(
+        cause=Cause.CUDA_FAULT,
+        pattern=r"scheduler died during initialization \(exit code: -(?:11|6)\)",
+        example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -11).",
+        seen_in="0.5.10-0.5.23",
+        source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -6 SIGABRT",
+        stages=_LATER,
+        weight=4,
+    ),
+    # 82
+    Signature(
+        cause=Cause.SHARED_MEMORY_FULL,
+        pattern=r"scheduler died during initialization \(exit code: -7\)",
+        example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -7).",
+        seen_in="0.5.10-0.5.23",
+        source="sglang 0.5.10 entrypoints/engine.py; -7 is SIGBUS; issue 40723",
         weight=4,
     ),
     Signature(
@@ -211,6 +310,33 @@ EXCEPTIONS: tuple[Signature, ...] = (
         seen_in="0.5.14-0.5.23",
         source="sglang 0.5.14 server_args.py, 0.5.23 arg_groups/mamba_hook.py",
     ),
+    # 25
+    Signature(
+        cause=Cause.PAGE_SIZE,
+        pattern=(
+            r"no_buffer only supports page_size=1|Page size must be 1 for MambaRadixCache"
+            r"|either FLA_CHUNK_SIZE or page_size must be divisible"
+            r"|AssertionError \(in .{0,200}TokenToKVPoolAllocator"
+        ),
+        example="AssertionError: Page size must be 1 for MambaRadixCache v1, got 128",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.6 and 0.5.9 mem_cache/mamba_radix_cache.py, 0.5.14 server_args.py; issue 14527",
+    ),
+    Signature(
+        cause=Cause.ATTENTION_BACKEND,
+        pattern=r"no_buffer do not support trtllm_mha",
+        example="AssertionError: no_buffer do not support trtllm_mha attention backend.",
+        seen_in="0.5.14-0.5.23",
+        source="sglang 0.5.14 server_args.py, 0.5.23 arg_groups/mamba_hook.py",
+    ),
+    # 26
+    Signature(
+        cause=Cause.EXTRA_BUFFER_UNSUPPORTED,
+        pattern=r"extra_buffer (?:is not supported for|is only supported on|requires platform support)",
+        example="AssertionError: Mamba extra_buffer is only supported on CUDA devices with FLA backend",
+        seen_in="0.5.7-0.5.23",
+        source="sglang 0.5.9 server_args.py, 0.5.23 arg_groups/mamba_hook.py; PR 22908",
+    ),
     # 27
     Signature(
         cause=Cause.LAZY_WITHOUT_MTP,
@@ -227,7 +353,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.TRACK_INTERVAL,
         pattern=(
             r"mamba_track_interval \d+ must be (?:greater than or equal to|divisible by)"
-            r"|AssertionError \(in .*mamba_track_interval"
+            r"|AssertionError \(in .{0,200}mamba_track_interval"
         ),
         example=(
             "AssertionError: mamba_track_interval 2 must be greater than or equal to "
@@ -250,18 +376,45 @@ EXCEPTIONS: tuple[Signature, ...] = (
     # 30: no text; the function is what tells it from other assertions
     Signature(
         cause=Cause.SPEC_INCOMPLETE,
-        pattern=r"AssertionError \(in (?:_handle_speculative_decoding|_handle_eagle_family)\b",
+        pattern=(
+            r"AssertionError \(in (?:_handle_speculative_decoding|_handle_eagle_family)\b"
+            r"|NoneType.{0,60} \(in .{0,200}speculative_"
+        ),
         example="AssertionError (in _handle_eagle_family: assert ()",
         seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 server_args.py, 0.5.23 arg_groups/speculative_hook.py",
     ),
-    # 35, 67
+    # 30
+    Signature(
+        cause=Cause.SPEC_NUMBERS,
+        pattern=r"selected index k out of range",
+        example="RuntimeError: selected index k out of range",
+        seen_in="0.5.6-0.5.23",
+        source="torch (topk); sgl-project/sglang issue 5160",
+    ),
+    # 33, 34
+    Signature(
+        cause=Cause.LINEAR_ATTENTION,
+        pattern=(
+            r"--enable-(?:linear|gdn)-replayssm(?:-spec)? (?:requires|is not supported|with)"
+            r"|replayssm.{0,120}mutually exclusive"
+            r"|--linear-attn-(?:decode|prefill|verify)-backend \w+ (?:on SM100\+ requires|is not supported)"
+            r"|FlashInfer GDN decode .{0,80}is not compatible"
+        ),
+        example=(
+            "ValueError: --enable-linear-replayssm requires the Triton linear-attn decode backend, got "
+            "'flashinfer'."
+        ),
+        seen_in="0.5.10-0.5.23",
+        source="sglang 0.5.10 and 0.5.17 server_args.py, 0.5.23 arg_groups/attention_hook.py",
+    ),
+    # 35, 67, 80
     Signature(
         cause=Cause.BAD_ARGUMENT,
         pattern=(
             r"Unknown speculative algorithm name:|Unsupported kv_cache_dtype"
-            r"|Cannot find the config file for \w+$|extra_buffer (?:is not supported for|requires platform "
-            r"support)"
+            r"|Cannot find the config file for \w+$|please provide --dist-init-addr as host:port"
+            r"|must be divisible by number of nodes"
         ),
         example="ValueError: Unknown speculative algorithm name: NEXTTWO",
         seen_in="0.5.6-0.5.23",
@@ -323,20 +476,44 @@ EXCEPTIONS: tuple[Signature, ...] = (
     # 41
     Signature(
         cause=Cause.KERNEL_MISSING,
-        pattern=(
-            r"no kernel image is available for execution on the device|ptxas fatal|PTXAS error:"
-            r"|out of resource: shared memory"
-        ),
+        pattern=r"no kernel image is available for execution on the device",
         example="RuntimeError: CUDA error: no kernel image is available for execution on the device",
         seen_in="0.5.6-0.5.23",
-        source="CUDA, Triton; triton-lang/triton issue 8539, sgl-project/sglang issues 5995 and 8879",
+        source="CUDA",
+    ),
+    # 41: what is compiled on the box; the text of ptxas comes in a further line
+    Signature(
+        cause=Cause.PTXAS_TOO_OLD,
+        pattern=r"Value 'sm_\w+' is not defined for option 'gpu-name'",
+        example="ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+        seen_in="0.5.6-0.5.23",
+        source="Triton; triton-lang/triton issue 8539",
+    ),
+    Signature(
+        cause=Cause.KERNEL_UNFIT,
+        pattern=r"ptxas fatal|PTXAS error:|triton\.compiler\.errors\.\w+|out of resource: shared memory",
+        example=(
+            "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 163840, "
+            "Hardware limit: 101376."
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="Triton; sgl-project/sglang issues 5995 and 8879",
+        weight=9,
+    ),
+    # 55
+    Signature(
+        cause=Cause.GPU_TOO_OLD,
+        pattern=r"SGLang only supports sm75 and above",
+        example="RuntimeError: SGLang only supports sm75 and above.",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 model_executor/model_runner.py",
     ),
     # 42
     Signature(
         cause=Cause.KERNEL_MISMATCH,
         pattern=(
             r"Could not load any common_ops library|libnvrtc\.so\.|libnuma\.so\.|version `GLIBC_|undefined "
-            r"symbol"
+            r"symbol|needs a native ROCm build"
             r"|No module named '(?:sgl_kernel|flashinfer|torch|triton)'"
         ),
         example="ModuleNotFoundError: No module named 'sgl_kernel'",
@@ -347,8 +524,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
     Signature(
         cause=Cause.KERNEL_MISMATCH,
         pattern=(
-            r"is installed with version .* less than the minimum required version"
-            r"|with minimum required version .* is not installed"
+            r"is installed with version .{1,80} less than the minimum required version"
+            r"|with minimum required version .{1,80} is not installed"
         ),
         example=(
             "Exception: sglang-kernel is installed with version 0.4.2, which is less than the minimum "
@@ -362,12 +539,43 @@ EXCEPTIONS: tuple[Signature, ...] = (
     Signature(
         cause=Cause.TOOLCHAIN_MISSING,
         pattern=(
-            r"Could not find nvcc|Ninja build failed|No such file or directory: 'ninja'"
-            r"|\['ninja', .*returned non-zero exit status|fatal error: cuda\w*\.h: No such file"
+            r"Could not find nvcc|No such file or directory: 'ninja'"
+            r"|fatal error: [\w/.]+\.h(?:pp)?: No such file"
+            r"|ld: cannot find -l"
+        ),
+        example="csrc/x.cuh:21:10: fatal error: cuda_fp8.h: No such file or directory",
+        seen_in="0.5.6-0.5.23",
+        source="flashinfer, torch; sgl-project/sglang issue 5389",
+    ),
+    # 44: what the compilers said comes in further lines, if at all
+    Signature(
+        cause=Cause.BUILD_KILLED,
+        pattern=(
+            r"died due to signal 9|Killed signal terminated program|^(?:.{0,200}\s)?Killed\s*$"
+            r"|(?:nvcc|cicc|cc1plus|ptxas)\b.{0,80}\bKilled\b"
+        ),
+        example="nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+        seen_in="0.5.6-0.5.23",
+        source="nvcc, gcc; a public report of 2026-08-07 (flashinfer 0.6.14)",
+    ),
+    Signature(
+        cause=Cause.TOOLCHAIN_MISSING,
+        pattern=(
+            r"Ninja build failed|\['ninja', .{0,80}returned non-zero exit status|Error building extension '"
         ),
         example="subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
         seen_in="0.5.6-0.5.23",
-        source="flashinfer, torch; a public report of 0.4.5",
+        source="flashinfer, torch; sgl-project/sglang issue 5389",
+        weight=8,
+    ),
+    Signature(
+        cause=Cause.JIT_CACHE,
+        pattern=r"Check failed: \(lib_handle_ != nullptr\)|\.so: (?:file too short|invalid ELF header)",
+        example=(
+            "RuntimeError: Check failed: (lib_handle_ != nullptr) is false: Failed to load /root/.cache/x.so"
+        ),
+        seen_in="0.5.10-0.5.23",
+        source="apache-tvm-ffi, the dynamic linker; a public report of 2026-07",
     ),
     # 45
     Signature(
@@ -392,6 +600,44 @@ EXCEPTIONS: tuple[Signature, ...] = (
         example="RuntimeError: CUDA error: an illegal memory access was encountered",
         seen_in="0.5.6-0.5.23",
         source="CUDA; sgl-project/sglang issue 28569",
+    ),
+    # 48: with a check of it, or where torch meets it
+    Signature(
+        cause=Cause.NAN_LOGITS,
+        pattern=r"NaN in the logits|probability tensor contains either `inf`, `nan` or element < 0",
+        example="ValueError: Detected errors during sampling! NaN in the logits.",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 layers/sampler.py; torch",
+    ),
+    # 8, 9, and graphs that are replayed with shapes they were not captured for
+    Signature(
+        cause=Cause.GRAPHS_FAILED,
+        pattern=(
+            r"(?:Capture (?:[\w-]+ ){1,3}|Piecewise )(?:cuda |CUDA |CPU )?graph failed"
+            r"|for prefill runner\.|Unsupported BCG output type"
+        ),
+        example=(
+            "TypeError: Unsupported BCG output type: "
+            "<class 'sglang.srt.layers.logits_processor.LogitsProcessorOutput'>"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 model_executor/cuda_graph_runner.py, 0.5.17 model_executor/runner_backend_utils",
+        weight=7,
+    ),
+    Signature(
+        cause=Cause.GRAPHS_FAILED,
+        pattern=(
+            r"'\w+Wrapper' object has no attribute"
+            r"|The expanded size of the tensor \(\d+\) must match the existing size"
+        ),
+        example=(
+            "RuntimeError: The expanded size of the tensor (4096) must match the existing size (4112) at "
+            "non-singleton dimension 0."
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="torch, flashinfer; public reports of 2026-06-26 (0.5.14) and 2026-07",
+        stages=_AFTER_GRAPHS_BEGUN,
+        weight=6,
     ),
     # 50, 51
     Signature(
@@ -425,10 +671,63 @@ EXCEPTIONS: tuple[Signature, ...] = (
     # 53
     Signature(
         cause=Cause.GPU_COUNT,
-        pattern=r"invalid device ordinal|AssertionError.*gpu_id < num_gpus",
+        pattern=r"invalid device ordinal|AssertionError.{0,200}gpu_id < num_gpus",
         example="torch.AcceleratorError: CUDA error: invalid device ordinal",
         seen_in="0.5.6-0.5.23",
         source="CUDA",
+    ),
+    # 68
+    Signature(
+        cause=Cause.PARALLEL_SHAPE,
+        pattern=(
+            r"\b\d+ is not divisible by \d+|size_k = \d+, is not divisible by"
+            r"|must be divisible by (?:moe_tp_size|ep_size)"
+            r"|is not divisible by (?:weight quantization|min_thread|group_size)"
+            r"|AssertionError \(in .{0,200}% [\w.]*tp_size == 0"
+        ),
+        example="AssertionError: 64 is not divisible by 7",
+        seen_in="0.5.6-0.5.23",
+        source=(
+            "sglang 0.5.9 distributed/utils.py and model_executor/model_runner.py; a public report "
+            "of 2026-06-11"
+        ),
+    ),
+    Signature(
+        cause=Cause.OFFLOAD_UNSUPPORTED,
+        pattern=r"functional_call got multiple values for keys",
+        example=(
+            "ValueError: functional_call got multiple values for keys "
+            "['linear_attn.attn.dt_bias', 'linear_attn.dt_bias']"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="torch, from sglang 0.5.12 utils/offloader.py; a public report of 2026-05-20",
+    ),
+    # 66: where the draft's tensors do not fit at all, it is said
+    Signature(
+        cause=Cause.DRAFT_FORMAT,
+        pattern=(
+            r"Attempted to load weight|size mismatch for|The size of tensor a \(\d+\) must match"
+            r"|KeyError: '[\w.]*(?:weight|scales?|qzeros|g_idx)\w*'"
+        ),
+        example=(
+            "AssertionError: Attempted to load weight (torch.Size([5120, 10240])) into parameter "
+            "(torch.Size([640, 5120]))"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.12 model_loader/weight_utils.py; a public report of 2026-05 (0.5.12-0.5.20)",
+        stages=(Stage.DRAFT_BEGUN,),
+        weight=7,
+    ),
+    # 20
+    Signature(
+        cause=Cause.GPUS_UNBALANCED,
+        pattern=r"The memory capacity is unbalanced",
+        example=(
+            "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
+            "min_per_gpu_memory=8.88, local_gpu_memory=11.90"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.6 model_executor/model_runner.py, 0.5.23 distributed/bootstrap.py; issue 1533",
     ),
     # 57, before 56: what the hub answers for a gated name also says that it is no local folder
     Signature(
@@ -478,6 +777,17 @@ EXCEPTIONS: tuple[Signature, ...] = (
         seen_in="0.5.6-0.5.23",
         source="real starts with damaged folders, 0.5.23; safetensors, Transformers",
     ),
+    # 82, before 61: shared memory is a disk of its own
+    Signature(
+        cause=Cause.SHARED_MEMORY_FULL,
+        pattern=(
+            r"No space left on device.{0,120}/dev/shm|/dev/shm.{0,200}No space left"
+            r"|unable to (?:write to|mmap|resize) file </torch_|unable to allocate shared memory\(shm\)"
+        ),
+        example="OSError: [Errno 28] No space left on device: '/dev/shm/sgl_shm_mm_1'",
+        seen_in="0.5.6-0.5.23",
+        source="Linux, torch; sgl-project/sglang issue 40723",
+    ),
     # 61
     Signature(
         cause=Cause.DISK_FULL,
@@ -490,7 +800,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
     Signature(
         cause=Cause.MODEL_UNSUPPORTED,
         pattern=(
-            r"does not recognize this architecture|Model architectures .* are not supported for now"
+            r"does not recognize this architecture|Model architectures .{1,300} are not supported for now"
             r"|is not a registered model in the Transformers library"
         ),
         example=(
@@ -537,7 +847,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
     # 78
     Signature(
         cause=Cause.NCCL_FAILED,
-        pattern=r"NCCL error|ncclSystemError|unhandled system error|DistBackendError",
+        pattern=r"NCCL error|nccl\w+Error\b|unhandled (?:system|cuda) error|DistBackendError",
         example=(
             "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled "
             "system error, "
@@ -545,6 +855,25 @@ EXCEPTIONS: tuple[Signature, ...] = (
         ),
         seen_in="0.5.6-0.5.23",
         source="torch, NCCL",
+    ),
+    # 79, after 72, which wears the same name
+    Signature(
+        cause=Cause.PEER_UNREACHABLE,
+        pattern=r"client socket has (?:timed out|failed to connect)|DistNetworkError",
+        example=(
+            "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms "
+            "while trying to "
+            "connect to (10.0.0.1, 20000)."
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="torch",
+    ),
+    Signature(
+        cause=Cause.PEER_ACCESS,
+        pattern=r"peer access is not supported|CUDART error:|custom_all_reduce\S* .{0,80}failed",
+        example="RuntimeError: CUDART error: peer access is not supported between these two devices",
+        seen_in="0.5.6-0.5.23",
+        source="CUDA, from sglang 0.5.12 distributed/device_communicators/cuda_wrapper.py",
     ),
     # 74: says only that something was said above
     Signature(
@@ -562,7 +891,7 @@ RECORDS: tuple[Signature, ...] = (
     # 70
     Signature(
         cause=Cause.PORT_TAKEN,
-        pattern=r"error while attempting to bind on address .*(?:address already in use|in use)",
+        pattern=r"error while attempting to bind on address .{1,200}(?:address already in use|in use)",
         example=(
             "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 33001): "
             "address already in use"
@@ -613,23 +942,51 @@ RECORDS: tuple[Signature, ...] = (
     Signature(
         cause=Cause.CUDA_FAULT,
         pattern=(
-            r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -(?:11|6|7)\b|^Exit code: -(?:11"
-            r"|6|7)$"
+            r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -(?:11|6)\b|^Exit code: -(?:11"
+            r"|6)$|^Fatal Python error: (?:Segmentation fault|Aborted)"
         ),
         example=(
             "Subprocess scheduler_0 (pid=9822) crashed with exit code -11. Triggering SIGQUIT for cleanup..."
         ),
         seen_in="0.5.6-0.5.23",
-        source="sglang 0.5.10 utils/watchdog.py; -11 is SIGSEGV, -6 SIGABRT, -7 SIGBUS",
+        source="sglang 0.5.10 utils/watchdog.py; -11 is SIGSEGV, -6 SIGABRT; Python",
+        stages=_LATER,
         weight=4,
     ),
     Signature(
-        cause=Cause.CUDA_FAULT,
-        pattern=r"^Fatal Python error: (?:Segmentation fault|Aborted|Bus error)",
+        cause=Cause.NATIVE_CRASH,
+        pattern=r"^Fatal Python error: (?:Segmentation fault|Aborted)|^Exit code: -(?:11|6)$",
         example="Fatal Python error: Segmentation fault",
         seen_in="0.5.6-0.5.23",
-        source="Python; a public report of 0.4.2",
+        source="Python; sgl-project/sglang issue 3451",
+        stages=_EARLY,
         weight=4,
+    ),
+    # 82
+    Signature(
+        cause=Cause.SHARED_MEMORY_FULL,
+        pattern=(
+            r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -7\b|^Exit code: -7$"
+            r"|^Fatal Python error: Bus error"
+        ),
+        example="Fatal Python error: Bus error",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.10 utils/watchdog.py; -7 is SIGBUS; Python",
+        weight=4,
+    ),
+    Signature(
+        cause=Cause.SHARED_MEMORY_FULL,
+        pattern=(
+            r"Error while creating shared memory segment|failed to extend /dev/shm/"
+            r"|/dev/shm/.{0,200}No space left on device"
+        ),
+        example=(
+            "box:9822:9901 [0] NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x "
+            "(size 9637888), "
+            "error: No space left on device (28)"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="NCCL",
     ),
     Signature(
         cause=Cause.SCHEDULER_DIED,
@@ -638,6 +995,29 @@ RECORDS: tuple[Signature, ...] = (
         seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 entrypoints/engine.py, 0.5.10 utils/watchdog.py",
         weight=3,
+    ),
+    # 76: a busy scheduler's as well as a dead one's, so it ends nothing
+    Signature(
+        cause=Cause.DEAF,
+        pattern=r"^Health check failed\. Server couldn't get a response from detokenizer",
+        example=(
+            "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. "
+            "tic start time: 03:15:56. last_heartbeat time: 03:15:30"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 and 0.5.23 entrypoints/http_server.py",
+        weight=2,
+        fatal=False,
+    ),
+    # 48: a warning, after which the server goes on to answer nonsense
+    Signature(
+        cause=Cause.NAN_LOGITS,
+        pattern=r"^Detected errors during sampling! NaN in the logits",
+        example="Detected errors during sampling! NaN in the logits.",
+        seen_in="0.5.6-0.5.12",
+        source="sglang 0.5.9 layers/sampler.py",
+        weight=3,
+        fatal=False,
     ),
     # 77
     Signature(
@@ -652,6 +1032,9 @@ RECORDS: tuple[Signature, ...] = (
     ),
 )
 """What a log record, or a bare line outside any traceback, means."""
+
+PLACED: tuple[Signature, ...] = tuple(s for s in EXCEPTIONS if r" \(in " in s.pattern)
+"""Those that name the place in which an exception was raised."""
 
 SIGNATURES: tuple[Signature, ...] = EXCEPTIONS + RECORDS
 """The whole catalogue."""

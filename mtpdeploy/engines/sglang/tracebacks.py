@@ -5,6 +5,8 @@ One traceback of a log, read line by line: whose it is, and what its last except
 import re
 from enum import StrEnum
 
+from msgspec import structs
+
 from mtpdeploy.core.diagnosis import Finding, Signature, Stage
 from mtpdeploy.engines.sglang import signatures
 from mtpdeploy.engines.sglang.matching import figures_of, match
@@ -20,7 +22,14 @@ _RANK = re.compile(r"^\[rank\d+\]:\s?")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line \d+, in (?P<function>.+)$')
 _BARE = re.compile(r"^[\w.]+(?:Error|Exception)?:?$")
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
-_CONSEQUENCES = ("BrokenPipeError", "EOFError", "ConnectionResetError", "KeyboardInterrupt", "SystemExit")
+_CONSEQUENCES = (
+    "BrokenPipeError",
+    "EOFError",
+    "ConnectionResetError",
+    "KeyboardInterrupt",
+    "SystemExit",
+    "asyncio.exceptions.CancelledError",
+)
 """
 Exceptions of a process whose partner is gone already, or that was told to stop: never a cause
 (a scheduler orphaned by kill -9 of the main process ends with a broken pipe; real starts, 0.5.23).
@@ -133,24 +142,27 @@ class Traceback:
         if survived or text.startswith(_CONSEQUENCES):
             self.finding = None
             return
-        if _BARE.match(text) and self._function:
-            text = f"{text.rstrip(':')} (in {self._function}: {self._code})"
+        placed = f"{text.rstrip(':')} (in {self._function}: {self._code})" if self._function else text
+        if _BARE.match(text):
+            text = placed
         known = match(signatures.EXCEPTIONS, text, self._stage)
-        if self._owner is Owner.WARMUP:
-            self._conclude(number, text, signatures.WARMUP)
-        else:
-            self._conclude(number, text, known or _ORDINARY[self._owner])
+        if known is None and (known := match(signatures.PLACED, placed, self._stage)) is not None:
+            text = placed
+        self._conclude(number, text, known or _ORDINARY[self._owner])
 
     def _message(self, number: int, text: str) -> None:
         """
-        A further line of the exception's message may name what its first line did not.
+        A further line of the exception's message: it may name what its first line did not, or bring figures.
         """
-        unnamed = self.finding is not None and self.finding.weight == signatures.ORDINARY_SCHEDULER.weight
-        if not unnamed or self._owner is Owner.WARMUP:
+        so_far = self.finding
+        if so_far is None:
             return
         known = match(signatures.EXCEPTIONS, text, self._stage)
-        if known is not None:
+        general = signatures.ORDINARY_SCHEDULER.weight <= so_far.weight < signatures.NAMED
+        if known is not None and general and known.weight > so_far.weight:
             self._conclude(number, text, known)
+        elif figures := figures_of(text):
+            self.finding = structs.replace(so_far, figures={**figures, **so_far.figures})
 
     def _conclude(self, number: int, text: str, signature: Signature) -> None:
         self.finding = Finding(

@@ -45,7 +45,7 @@ class Climb:
         self.rungs: list[str | None] = []
         self.reason = ""
 
-    def fail(self, verdict: Verdict) -> Step:
+    def fail(self, verdict: Verdict, stage: Stage = Stage.LAUNCHED) -> Step:
         """
         The server that runs now fails with a verdict: what next?
         """
@@ -56,7 +56,7 @@ class Climb:
             run="r",
             server=self.server,
             end=End.EXITED,
-            stage=Stage.LAUNCHED,
+            stage=stage,
             started_at=0.0,
             seconds=1.0,
             verdict=verdict,
@@ -74,3 +74,14 @@ class Climb:
         What the next attempt runs with.
         """
         return None if self.server is None else self.server.flags.get(name)
+
+
+def one(
+    verdict_cause: Cause, version: str, asked: ServerSpec, **figures: float
+) -> tuple[str | None, ServerSpec | None]:
+    """
+    The first step after one failure: rung and server.
+    """
+    climb = Climb(asked, version)
+    step = climb.fail(failed(verdict_cause, **figures))
+    return step.rung, step.server

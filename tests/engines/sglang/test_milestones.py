@@ -154,7 +154,7 @@ class TestInteresting:
         """
         bodies = [body for body, _, _ in LINES]
         printed = [s.example for s in (*signatures.RECORDS, signatures.WARMUP, signatures.SILENT)]
-        bodies += [text for text in printed if not text.startswith(("error: ", "Fatal ", "RMSNorm "))]
+        bodies += [text for text in printed if not text.startswith(("error: ", "Fatal ", "RMSNorm ", "box:"))]
         bodies += [
             "Scheduler hit an exception: Traceback (most recent call last):",
             "server_args={'model_path': 1}",
@@ -177,6 +177,7 @@ class TestInteresting:
             "launch_server.py: error: unrecognized arguments: --x",
             "Fatal Python error: Segmentation fault",
             "RMSNorm failed with error code no kernel image is available for execution on the device",
+            "box:9822:9901 [0] NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x",
             "Loading safetensors checkpoint shards:  25% Completed | 3/12 [00:10<00:30,  3.31s/it]",
             "Capturing batches (bs=1 avail_mem=5.03 GB): 100%|####| 52/52 [00:10<00:00,  5.00it/s]",
             "leaked 4 instances[2026-12-01 03:07:28] kill_process_tree called: parent_pid=1",

@@ -1,11 +1,8 @@
-import json
-
 import pytest
 
 from mtpdeploy.core.diagnosis import Cause, End, Stage
 from mtpdeploy.engines.sglang.reading import LogReading
 from tests.engines.sglang.recorded import (
-    DATA,
     SITE,
     STAMP,
     main_exception,
@@ -319,27 +316,3 @@ class TestRootCause:
             "total_mib": 94.97 * 1024,
             "capturing_prefill": 0.0,
         } == reading.findings[0].figures
-
-    @pytest.mark.parametrize("line", (DATA / "failures.jsonl").read_text().splitlines())
-    def test_lines_of_public_reports(self, line: str) -> None:
-        """
-        Literal lines of failures that people met give the cause that the report found.
-        """
-        report = json.loads(line)
-        lines = start_until(report["stage"])
-        match report["printed_by"]:
-            case "scheduler":
-                lines += scheduler_exception(*report["lines"])
-            case "main":
-                lines += main_exception(*report["lines"])
-            case "bare":
-                lines += report["lines"]
-            case _:
-                lines += [STAMP + text for text in report["lines"]]
-
-        reading = read(lines)
-
-        if report["cause"] is None:
-            assert () == reading.findings
-        else:
-            assert report["cause"] == verdict(reading).cause.name

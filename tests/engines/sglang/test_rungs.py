@@ -5,20 +5,9 @@ from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.engines.sglang.concessions import release
 from mtpdeploy.engines.sglang.flag_table import find
 from mtpdeploy.engines.sglang.rungs import LADDERS, RUNGS
-from tests.engines.sglang.ascents import Climb, failed, server
+from tests.engines.sglang.ascents import Climb, failed, one, server
 
 STRATEGY = "mamba_radix_cache_strategy"
-
-
-def one(
-    verdict_cause: Cause, version: str, asked: ServerSpec, **figures: float
-) -> tuple[str | None, ServerSpec | None]:
-    """
-    The first step after one failure: rung and server.
-    """
-    climb = Climb(asked, version)
-    step = climb.fail(failed(verdict_cause, **figures))
-    return step.rung, step.server
 
 
 class TestStrategies:

@@ -18,7 +18,6 @@ UNNAMED = {
     Cause.VANISHED,
     Cause.BOX_RESTARTED,
     Cause.STOPPED,
-    Cause.DEAF,
     Cause.REQUESTS_REFUSED,
     Cause.UNKNOWN,
 }
