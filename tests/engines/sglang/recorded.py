@@ -44,11 +44,22 @@ def read(lines: Iterable[str]) -> LogReading:
     return reading
 
 
-def verdict(reading: LogReading, exit_status: int | None = 137, **after: str) -> Verdict:
+def verdict(
+    reading: LogReading, exit_status: int | None = 137, end: End = End.EXITED, **after: str
+) -> Verdict:
     """
-    The verdict on an attempt that ended by itself.
+    The verdict on an attempt, by default on one that ended by itself.
     """
-    return diagnose(reading.evidence(End.EXITED, exit_status, after), KNOWLEDGE)
+    return diagnose(reading.evidence(end, exit_status, after), KNOWLEDGE)
+
+
+def judged(reading: LogReading, known: dict[str, Any]) -> Verdict:
+    """
+    The verdict on a recorded log that ended as is known of it.
+    """
+    return verdict(
+        reading, known.get("exit_status"), End[known.get("end", "EXITED")], **known.get("after", {})
+    )
 
 
 def scheduler_exception(*message: str, rank: str = "") -> list[str]:

@@ -31,13 +31,13 @@ class TestRecordedLogs:
         if "line" not in known:
             assert () == reading.findings
             if "cause" in known:
-                assert Cause[known["cause"]] is recorded.verdict(reading, known["exit_status"]).cause
+                assert Cause[known["cause"]] is recorded.judged(reading, known).cause
             return
-        verdict = recorded.verdict(reading, known.get("exit_status", 137))
+        verdict = recorded.judged(reading, known)
         assert (known["cause"], known["line"]) == (verdict.cause.name, verdict.line)
         assert known.get("rank", "") == verdict.rank
         assert verdict.proof.startswith(known["proof"])
-        assert lines[known["line"] - 1].endswith(verdict.proof[-40:])
+        assert lines[known["line"] - 1].strip().endswith(verdict.proof.partition(" (in ")[0][-40:])
 
     def test_a_death_is_known_before_the_log_ends(self, name: str) -> None:
         """
@@ -50,16 +50,21 @@ class TestRecordedLogs:
 
         reading = recorded.read(lines[: known["line"]])
 
-        assert reading.fatal is not None
-        assert known["line"] == reading.fatal.line
+        alive = known.get("end") in ("DEAF", "REFUSING")
+        assert alive == (reading.fatal is None)
+        assert known["line"] in {finding.line for finding in reading.findings}
 
 
 def test_there_are_enough_of_them() -> None:
     """
-    The folder was found and holds both versions and both kinds of ends.
+    The folder was found and holds real starts of two versions, written ones of every era, and both kinds of
+    ends; each says which it is.
     """
     known = [recorded.recorded(name)[1] for name in recorded.names()]
 
-    assert len(known) >= 40
-    assert {"0.5.12.post1", "0.5.23"} == {each["version"] for each in known}
-    assert len([each for each in known if "ready" in each["stages"]]) >= 9
+    real = [each for each in known if each["source"].startswith("a real start")]
+    written = [each for each in known if each["source"].startswith("written from")]
+    assert {"0.5.12.post1", "0.5.23"} == {each["version"] for each in real}
+    assert len(known) == len(real) + len(written)
+    assert (len(real), len(written)) >= (40, 100)
+    assert len([each for each in known if "ready" in each["stages"]]) >= 30

@@ -1,0 +1,194 @@
+"""
+Every signature against every log, every log without its proof, and the effort of it all.
+"""
+
+import re
+import time
+
+import pytest
+
+from mtpdeploy.core.diagnosis import Cause, Signature, Stage
+from mtpdeploy.engines.sglang import signatures
+from mtpdeploy.engines.sglang.matching import match
+from mtpdeploy.engines.sglang.reading import LogReading
+from tests.engines.sglang import recorded
+
+LOGS = {name: recorded.recorded(name) for name in recorded.names()}
+HEALTHY = [name for name, (_, known) in LOGS.items() if "cause" not in known]
+FAILED = [name for name, (_, known) in LOGS.items() if "line" in known]
+
+WITNESSED = {
+    "f00-no-kernels-no-vllm",
+    "f07-crash-during-warmup-after-uvicorn-up",
+    "f13-nextn-gdn-mamba-scatter-cuda-only",
+    "n09-prefill-graphs",
+    "n48-nan-logits-warning",
+    "n57-gated-repo",
+    "n77-detokenizer",
+    "n78-nccl",
+    "r-cuda-green-context-old-driver",
+    "r-flashinfer-jit-header-missing",
+    "r-ptxas-sm120a-gptoss",
+    "r-warmup-init-failed-after-uvicorn",
+    "x24-tp2",
+}
+"""Logs in which more than one line says the same, so that without the first the next is the proof."""
+
+ALSO_SAID = {
+    "r-benign-not-enough-space-line": {Cause.STATE_SLOTS},
+    "r-dev-shm-leak-permanent-crashloop": {Cause.NCCL_FAILED, Cause.DISK_FULL},
+    "r-flashinfer-jit-header-missing": {Cause.BUILD_KILLED, Cause.TOOLCHAIN_MISSING},
+    "r-killed-line-not-oom": {Cause.BUILD_KILLED},
+    "n41-no-kernel-image-in-capture": {Cause.GRAPHS_FAILED},
+    "n57-gated-repo": {Cause.MODEL_NOT_FOUND},
+}
+"""Words of other causes that these logs hold as well: as a warning, a consequence or a hint."""
+
+
+class TestEverySignature:
+    """
+    What is said of one failure is not said of another.
+    """
+
+    @pytest.mark.parametrize("name", FAILED)
+    def test_no_other_cause_is_found_in_a_failed_log(self, name: str) -> None:
+        """
+        Of all signatures with a name, only those of the log's own cause speak in it.
+        """
+        lines, known = LOGS[name]
+
+        named = {
+            f.cause for f in recorded.read(lines).findings if f.weight > signatures.ORDINARY_PARENT.weight
+        }
+
+        assert named - {Cause[known["cause"]]} <= ALSO_SAID.get(name, set())
+
+    @pytest.mark.parametrize("name", HEALTHY)
+    def test_no_alarm_in_a_healthy_log(self, name: str) -> None:
+        """
+        Ignored imports, warnings, retractions and handled tracebacks are no failures.
+        """
+        reading = recorded.read(LOGS[name][0])
+
+        assert ((), None) == (reading.findings, reading.fatal)
+
+    @pytest.mark.parametrize("name", LOGS)
+    def test_words_alone_point_to_no_other_cause(self, name: str) -> None:
+        """
+        Searched in every single line at the stage that the log had reached, no named signature of another
+        cause matches: what tells causes apart is their words, and not only where they stand.
+        """
+        lines, known = LOGS[name]
+        reading, claimed = LogReading(), set()
+        for number, line in enumerate(lines, 1):
+            reading.feed(number, line)
+            if "server_args=" in line or line.startswith("  ") or "Ignore import error" in line:
+                continue
+            body = re.sub(r"^\[20[^]]*\] ", "", line)
+            for catalogue in (signatures.EXCEPTIONS, signatures.RECORDS):
+                found = match(catalogue, body, reading.stage)
+                if found is not None and found.weight == signatures.NAMED and _is_an_end(body):
+                    claimed.add(found.cause)
+
+        expected = {Cause[known["cause"]]} if "cause" in known else set()
+        assert claimed - expected <= ALSO_SAID.get(name, set())
+
+
+class TestProof:
+    """
+    A verdict rests on the line that it names.
+    """
+
+    @pytest.mark.parametrize("name", FAILED)
+    def test_without_its_line_the_verdict_is_another(self, name: str) -> None:
+        """
+        A log that lacks the proof, and only that, is judged otherwise or as unknown; where a second line says
+        the same it is named instead, and without both the verdict is another.
+        """
+        lines, known = LOGS[name]
+        left, verdict, taken = lines, recorded.judged(recorded.read(lines), known), 0
+        while verdict.cause.name == known["cause"] and not verdict.because and taken < 4:
+            proof = verdict.line or 0
+            assert verdict.proof.partition(" (in ")[0][:60] in left[proof - 1]
+            left = [line for number, line in enumerate(left, 1) if number != proof]
+            verdict, taken = recorded.judged(recorded.read(left), known), taken + 1
+
+        assert known["cause"] != verdict.cause.name or verdict.because
+        assert (2 if name in WITNESSED else 1) == taken
+
+
+class TestEffort:
+    """
+    Reading takes time in proportion to the log.
+    """
+
+    def test_no_pattern_looks_ahead_without_bounds(self) -> None:
+        """
+        A pattern that may run to the end of the line from each place in it takes the square of its length.
+        """
+        unbounded = re.compile(r"(?<!\\)\.[*+]|\[[^\]]*\][*+][^?\\)|]*\.")
+
+        assert [] == [s.pattern for s in signatures.SIGNATURES if unbounded.search(s.pattern)]
+
+    @pytest.mark.parametrize(
+        "signature", signatures.SIGNATURES, ids=lambda s: f"{s.cause.name}-{s.example[:30]}"
+    )
+    def test_a_long_line_of_half_a_failure(self, signature: Signature) -> None:
+        """
+        A line that nearly matches ten thousand times over is searched in a moment.
+        """
+        half = signature.example[: len(signature.example) // 2 + 8]
+        line = (half + " ") * (200_000 // len(half))
+
+        began = time.perf_counter()
+        re.search(signature.pattern, line)
+
+        assert time.perf_counter() - began < 2
+
+    def test_twice_the_log_takes_twice_the_looks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        The number of lines that are searched grows with the log, and not faster.
+        """
+        looks = 0
+        search = LogReading._search
+
+        def counted(reading: LogReading, number: int, rank: str, text: str) -> None:
+            nonlocal looks
+            looks += 1
+            search(reading, number, rank, text)
+
+        monkeypatch.setattr(LogReading, "_search", counted)
+        lines = LOGS["r-benign-libtorchcodec-traceback"][0]
+
+        recorded.read(lines)
+        once = looks
+        recorded.read(lines * 2)
+
+        assert looks - once <= 2 * once + 2
+
+
+def _is_an_end(body: str) -> bool:
+    """
+    Whether a line could be what ended a process: an exception, or what is no record of a running server.
+    """
+    return bool(re.match(r"[\w.]+(?:Error|Exception)\b|.*(?:rror|ailed)\b", body))
+
+
+def test_stages_are_those_in_which_a_signature_counts() -> None:
+    """
+    Out of memory and crashes outside Python are told apart by stage; other words speak for themselves.
+    """
+    staged = {s.cause for s in signatures.SIGNATURES if s.stages and set(s.stages) != set(Stage)}
+
+    assert {
+        Cause.OOM_WEIGHTS,
+        Cause.OOM_DRAFT_WEIGHTS,
+        Cause.OOM_POOLS,
+        Cause.OOM_GRAPHS,
+        Cause.OOM_SERVING,
+        Cause.NATIVE_CRASH,
+        Cause.CUDA_FAULT,
+        Cause.DRAFT_FORMAT,
+        Cause.GRAPHS_FAILED,
+        Cause.BAD_ARGUMENT,
+    } == staged
