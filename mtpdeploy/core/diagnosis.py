@@ -2,7 +2,7 @@
 Why a server failed: causes, the signatures that prove them, and the verdict.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 
 from msgspec import Struct
@@ -231,10 +231,21 @@ class Verdict(Struct, frozen=True):
 class Knowledge(Struct, frozen=True):
     """
     What an engine knows of one cause: what it calls for, and what to tell the user.
+
+    `remedy` holds without any figures. `figured` says it with those of a verdict, and returns None where
+    the log did not print the ones that it needs.
     """
 
     next: Next
     remedy: str
+    figured: Callable[[Mapping[str, float]], str | None] | None = None
+
+    def advice(self, figures: Mapping[str, float]) -> str:
+        """
+        What to tell the user: with the figures of the log where it printed them.
+        """
+        told = self.figured(figures) if self.figured is not None else None
+        return told or self.remedy
 
 
 BUS_ERROR = (135, -7)
@@ -266,7 +277,7 @@ def diagnose(evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdic
             proof=best.text,
             line=best.line,
             rank=best.rank,
-            remedy=known.remedy,
+            remedy=known.advice(best.figures),
             figures=best.figures,
         )
     cause, because = _without_finding(evidence)

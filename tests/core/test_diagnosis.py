@@ -185,3 +185,17 @@ class TestLivingAndStopped:
         Its status alone names shared memory.
         """
         assert Cause.SHARED_MEMORY_FULL is judge(exit_status=status).cause
+
+    def test_figures_make_the_remedy(self) -> None:
+        """
+        With figures the remedy says them, without it stays plain.
+        """
+        known = Knowledge(
+            Next.CLIMB, "plain", lambda figures: f"by {figures['x']}" if "x" in figures else None
+        )
+
+        verdict = diagnose(
+            Evidence(End.EXITED, Stage.SIZED, (finding(Cause.DISK_FULL, 1, x=2),)), {Cause.DISK_FULL: known}
+        )
+
+        assert ("by 2", "plain") == (verdict.remedy, known.advice({}))

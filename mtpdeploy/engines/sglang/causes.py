@@ -7,6 +7,7 @@ section 3, column "retry with other config helps".
 """
 
 from mtpdeploy.core.diagnosis import Cause, Knowledge, Next
+from mtpdeploy.engines.sglang import remedies
 
 KNOWLEDGE: dict[Cause, Knowledge] = {
     Cause.OOM_KV_POOL: Knowledge(
@@ -14,46 +15,55 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         "Ask for fewer running requests (with MTP each reserves recurrent state before the pools are "
         "sized), or raise mem_fraction_static. If that is not enough, use a quantised model or more GPUs "
         "(tp_size).",
+        remedies.pools,
     ),
     Cause.OOM_STATE_POOL: Knowledge(
         Next.CLIMB,
         'Raise mem_fraction_static, halve the state with mamba_ssm_dtype = "bfloat16", or draft fewer '
         "tokens. If that is not enough, use a quantised model or more GPUs (tp_size).",
+        remedies.state_pool,
     ),
     Cause.OOM_WEIGHTS: Knowledge(
         Next.STOP,
         "The weights do not fit into what was free on the GPU: end what else holds its memory (nvidia-smi "
         "names it), use a quantised model, or spread it over more GPUs (tp_size). mem_fraction_static does "
         "not matter.",
+        remedies.weights,
     ),
     Cause.OOM_DRAFT_WEIGHTS: Knowledge(
         Next.CLIMB,
         "The draft needs more at its load than it keeps: lower mem_fraction_static (up to SGLang 0.5.13), "
         "or use a quantised model.",
+        remedies.draft_weights,
     ),
     Cause.OOM_POOLS: Knowledge(
         Next.CLIMB,
         "Lower mem_fraction_static, or ask for fewer running requests. Make sure that nothing else grows "
         "on the same GPU meanwhile.",
+        remedies.smaller_pools,
     ),
     Cause.OOM_GRAPHS: Knowledge(
         Next.CLIMB,
         "Lower mem_fraction_static so that the CUDA graphs find room beside the pools, or capture smaller "
         "ones (cuda_graph_max_bs_decode).",
+        remedies.smaller_graphs,
     ),
     Cause.OOM_SERVING: Knowledge(
         Next.CLIMB,
         "Lower mem_fraction_static or chunked_prefill_size: activations need room beside the pools.",
+        remedies.smaller_chunks,
     ),
     Cause.KV_EXHAUSTED: Knowledge(
         Next.CLIMB,
         "Lower max_running_requests, context_length or the draft tokens: the pool of tokens was full, and "
         "GPU memory was not. Newer versions of SGLang count better.",
+        remedies.tokens,
     ),
     Cause.STATE_SLOTS: Knowledge(
         Next.CLIMB,
         "Raise max_mamba_cache_size by at least one slot more than the running requests need, or lower "
         "max_running_requests; leave the hierarchical cache out, which holds slots while it copies.",
+        remedies.state_slots,
     ),
     Cause.POOL_CHECK: Knowledge(
         Next.CLIMB,
@@ -64,6 +74,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.CLIMB,
         "Make the hierarchical cache smaller (hicache_size, GB; for a hybrid model it is taken twice from "
         "0.5.10 to 0.5.16), or leave it out.",
+        remedies.host_cache,
     ),
     Cause.HOST_POOL_TOO_SMALL: Knowledge(
         Next.CLIMB,
@@ -79,6 +90,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.CLIMB,
         "The box or its container has too little host memory: leave the hierarchical cache out or make it "
         "smaller, or rent more RAM.",
+        remedies.host_allocation,
     ),
     Cause.HOST_OOM_KILLED: Knowledge(
         Next.CLIMB,
@@ -173,6 +185,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.STOP,
         "A kernel is made for another kind of card: use another moe_runner_backend or attention_backend, "
         "or a newer SGLang or Triton. No memory flag matters.",
+        remedies.kernel,
     ),
     Cause.PTXAS_TOO_OLD: Knowledge(
         Next.CLIMB,
@@ -220,6 +233,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.CLIMB,
         "End what else holds memory on one of the GPUs (nvidia-smi). Where the cards differ, or the server "
         "itself holds it, set SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0 and a lower mem_fraction_static.",
+        remedies.unbalanced,
     ),
     Cause.PARALLEL_SHAPE: Knowledge(
         Next.STOP,
@@ -260,6 +274,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.CLIMB,
         "Lower context_length to what the model was made for, or set "
         "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 together with a rope setting for it.",
+        remedies.context,
     ),
     Cause.BAD_ARGUMENT: Knowledge(
         Next.STOP,
@@ -268,11 +283,13 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     Cause.PORT_TAKEN: Knowledge(
         Next.REPEAT,
         "Another process listens on this port of the box: end it, or choose another port.",
+        remedies.port,
     ),
     Cause.INTERNAL_PORT_TAKEN: Knowledge(
         Next.REPEAT,
         "A port that SGLang chose for itself is held, often by a server that has just ended: wait, or "
         "choose another port or nccl_port.",
+        remedies.port,
     ),
     Cause.DISK_FULL: Knowledge(
         Next.STOP,
@@ -288,6 +305,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.CLIMB,
         "One forward took longer than watchdog_timeout: raise it if kernels were being built, otherwise "
         "look for a GPU that hangs (nvidia-smi, NCCL).",
+        remedies.watchdog,
     ),
     Cause.CUDA_FAULT: Knowledge(
         Next.CLIMB,

@@ -1,0 +1,259 @@
+"""
+Remedies with the figures that a failure printed; each returns None where the log lacks one it needs.
+
+What they advise is what the rungs do, by the same arithmetic. Figures are those of `matching` and of the
+reading; memory is told in MiB or GiB as torch and SGLang print it, host memory in GB of 10^9 bytes.
+"""
+
+from collections.abc import Mapping
+
+from mtpdeploy.engines.sglang.memory_concessions import FRACTION, lacking
+
+Figures = Mapping[str, float]
+
+RESERVE_GB = 10
+"""What the hierarchical cache leaves of the host's free memory (0.5.6-0.5.23, mem_cache)."""
+
+
+def lower_fraction(figures: Figures) -> str | None:
+    """
+    By how much an allocation after the weights says that the fraction is too high.
+    """
+    short, fraction = _short(figures), figures.get(FRACTION)
+    if short is None or fraction is None or not figures.get("total_mib"):
+        return None
+    by = round(lacking(figures), 3)
+    return f"{short} Lower mem_fraction_static by {by:g} to {round(fraction - by, 3):g}"
+
+
+def smaller_pools(figures: Figures) -> str | None:
+    """
+    An allocation failed among the pools.
+    """
+    told = lower_fraction(figures)
+    return None if told is None else f"{told}, or ask for fewer running requests."
+
+
+def smaller_graphs(figures: Figures) -> str | None:
+    """
+    An allocation failed while graphs were captured.
+    """
+    told = lower_fraction(figures)
+    if told is None:
+        return None
+    if figures.get("capturing_prefill"):
+        return f'{told}, or do without the graphs of prefill (cuda_graph_backend_prefill = "disabled").'
+    return f"{told}, or capture smaller graphs (cuda_graph_max_bs_decode)."
+
+
+def smaller_chunks(figures: Figures) -> str | None:
+    """
+    An allocation failed while requests were running.
+    """
+    told = lower_fraction(figures)
+    return (
+        None
+        if told is None
+        else f"{told} or more, or lower chunked_prefill_size: activations need room beside the pools."
+    )
+
+
+def weights(figures: Figures) -> str | None:
+    """
+    An allocation failed while the weights were loaded.
+    """
+    short, total = _short(figures), figures.get("total_mib")
+    if short is None or total is None:
+        return None
+    return (
+        f"{short} The GPU has {_memory(total)}: end what else holds it (nvidia-smi), use a "
+        "quantised model or "
+        "more GPUs (tp_size). mem_fraction_static does not matter."
+    )
+
+
+def draft_weights(figures: Figures) -> str | None:
+    """
+    An allocation failed while the draft was loaded.
+    """
+    short = _short(figures)
+    if short is None:
+        return None
+    return (
+        f"{short} The draft needs more at its load than it keeps: lower mem_fraction_static (up to SGLang "
+        "0.5.13), or use a quantised model."
+    )
+
+
+def pools(figures: Figures) -> str | None:
+    """
+    What is left for the pools is nothing: which way to go follows from the floor that SGLang quotes.
+    """
+    floor, fraction = figures.get("floor"), figures.get(FRACTION)
+    if floor is None or fraction is None:
+        return None
+    if floor >= fraction:
+        return (
+            f"The weights alone need mem_fraction_static above {floor:g}, and {fraction:g} was in "
+            "force: raise it, "
+            "or use a quantised model. If another program holds memory of this GPU, end that instead."
+        )
+    return (
+        f"The floor of {floor:g} that SGLang quotes lies below the {fraction:g} in force: it "
+        "counts weights only, "
+        "and recurrent state and draft states take the rest. Ask for fewer running requests or state slots."
+    )
+
+
+def state_pool(figures: Figures) -> str | None:
+    """
+    Not one slot of recurrent state fits into what is left.
+    """
+    rest, state = figures.get("rest_gib"), figures.get("state_mib")
+    if rest is None or state is None:
+        return None
+    if rest <= 0:
+        return (
+            f"{rest:g} GiB are left after the weights, and a slot of recurrent state takes {state:g} "
+            "MiB: raise "
+            "mem_fraction_static, or use a quantised model or more GPUs (tp_size)."
+        )
+    return (
+        f"{rest:g} GiB are left after the weights, and a slot of recurrent state takes {state:g} "
+        "MiB: halve it with "
+        'mamba_ssm_dtype = "bfloat16", draft fewer tokens, or raise mem_fraction_static.'
+    )
+
+
+def state_slots(figures: Figures) -> str | None:
+    """
+    All slots of recurrent state were taken.
+    """
+    running = figures.get("effective_running_requests")
+    if running is None:
+        return None
+    return (
+        f"{running:g} requests were to run at the same time, and some need more than one slot: halve "
+        "max_running_requests, raise max_mamba_cache_size, or leave the hierarchical cache out."
+    )
+
+
+def tokens(figures: Figures) -> str | None:
+    """
+    A batch asked for more tokens than the pool had left.
+    """
+    asked, left = figures.get("asked_tokens"), figures.get("free_tokens")
+    if asked is None or left is None:
+        return None
+    return (
+        f"A batch asked for {asked:g} tokens, and {left:g} were left or could be freed by the count: lower "
+        "max_running_requests, context_length or the draft tokens. mem_fraction_static is not the lever."
+    )
+
+
+def host_cache(figures: Figures) -> str | None:
+    """
+    The hierarchical cache asked for more host memory than there is.
+    """
+    asked, free = figures.get("requested_gb"), figures.get("free_gb")
+    if asked is None or free is None:
+        return None
+    kept = f" ({RESERVE_GB} GB of that SGLang leaves alone)" if free >= asked else ""
+    return (
+        f"Asked for {asked:g} GB of host memory, {free:g} GB were free{kept}: lower hicache_size "
+        "(for a hybrid "
+        "model it is taken twice from 0.5.10 to 0.5.16), or leave the hierarchical cache out."
+    )
+
+
+def host_allocation(figures: Figures) -> str | None:
+    """
+    The host refused one allocation.
+    """
+    asked = figures.get("host_bytes")
+    if asked is None:
+        return None
+    return (
+        f"Asked the host for {asked / 1e9:.1f} GB at once: leave the hierarchical cache out or "
+        "make it smaller, "
+        "or rent more RAM."
+    )
+
+
+def context(figures: Figures) -> str | None:
+    """
+    The context that the model was made for.
+    """
+    derived = figures.get("derived_context_length")
+    if derived is None:
+        return None
+    return (
+        f"Lower context_length to {derived:.0f}, or set SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN=1 together "
+        "with a rope setting for more."
+    )
+
+
+def unbalanced(figures: Figures) -> str | None:
+    """
+    Free memory of the fullest GPU and of another.
+    """
+    least, most = figures.get("least_gib"), figures.get("most_gib")
+    if least is None or most is None:
+        return None
+    return (
+        f"{least:.2f} GiB are free on one GPU and {most:.2f} on another: end what else holds "
+        "memory (nvidia-smi). "
+        "Where the cards differ, or it is the server's own, set SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0."
+    )
+
+
+def kernel(figures: Figures) -> str | None:
+    """
+    A kernel wants more of the memory on the chip than the card has.
+    """
+    asked, has = figures.get("onchip_asked_bytes"), figures.get("onchip_bytes")
+    if asked is None or has is None:
+        return None
+    return (
+        f"A kernel needs {asked:.0f} bytes of the memory on the chip, and this card has "
+        f"{has:.0f}: use another "
+        "moe_runner_backend or attention_backend, or a newer SGLang. No memory flag matters."
+    )
+
+
+def watchdog(figures: Figures) -> str | None:
+    """
+    How long a forward took.
+    """
+    seconds = figures.get("watchdog_timeout")
+    if seconds is None:
+        return None
+    return (
+        f"One forward took longer than watchdog_timeout ({seconds:g} s): raise it if kernels were "
+        "being built, "
+        "otherwise look for a GPU that hangs (nvidia-smi, NCCL)."
+    )
+
+
+def port(figures: Figures) -> str | None:
+    """
+    Which port is held.
+    """
+    number = figures.get("port")
+    if number is None:
+        return None
+    return (
+        f"Another process listens on port {number:.0f} of the box (`ss -ltnp`): end it, or choose "
+        "another port."
+    )
+
+
+def _short(figures: Figures) -> str | None:
+    asked, free = figures.get("asked_mib"), figures.get("free_mib")
+    if asked is None or free is None:
+        return None
+    return f"Asked for {_memory(asked)}, {_memory(free)} were free."
+
+
+def _memory(mib: float) -> str:
+    return f"{mib / 1024:.2f} GiB" if mib >= 1024 else f"{mib:.0f} MiB"

@@ -1,0 +1,119 @@
+import pytest
+
+from mtpdeploy.core.diagnosis import Cause
+from mtpdeploy.engines.sglang.causes import KNOWLEDGE
+from mtpdeploy.engines.sglang.matching import figures_of
+from tests.engines.sglang import recorded
+from tests.engines.sglang.ascents import Climb, server
+
+
+class TestAdvice:
+    """
+    Remedies with the figures of a log.
+    """
+
+    def test_an_allocation_that_failed_tells_by_how_much_to_go_down(self) -> None:
+        """
+        What was asked for, what was free, and the fraction to try: the same that the rung tries.
+        """
+        text = (
+            "CUDA out of memory. Tried to allocate 970.00 MiB. GPU 0 has a total capacity of 94.97 GiB of "
+            "which 412.00 MiB is free."
+        )
+        figures = {**figures_of(text), "mem_fraction_static": 0.9}
+
+        advice = KNOWLEDGE[Cause.OOM_GRAPHS].advice(figures)
+
+        assert (
+            "Asked for 970 MiB, 412 MiB were free. Lower mem_fraction_static by 0.016 to 0.884, or capture "
+            "smaller graphs (cuda_graph_max_bs_decode)." == advice
+        )
+
+    @pytest.mark.parametrize("cause", [Cause.OOM_POOLS, Cause.OOM_GRAPHS, Cause.OOM_SERVING])
+    def test_advice_and_rung_agree(self, cause: Cause) -> None:
+        """
+        What a person is told is what `up` does next.
+        """
+        lines, _ = recorded.recorded("n08-decode-graphs")
+        verdict = recorded.verdict(recorded.read(lines))
+        climb = Climb(server(mem_fraction_static=0.9), "0.5.17")
+
+        climb.fail(verdict)
+
+        told = KNOWLEDGE[cause].advice(verdict.figures)
+        assert f"to {climb.flag('mem_fraction_static')}" in told
+
+    def test_a_floor_above_the_fraction_and_one_below_it(self) -> None:
+        """
+        The floor counts weights only: below the fraction in force it is no way to go.
+        """
+        above = KNOWLEDGE[Cause.OOM_KV_POOL].advice({"floor": 0.773, "mem_fraction_static": 0.7})
+        below = KNOWLEDGE[Cause.OOM_KV_POOL].advice({"floor": 0.236, "mem_fraction_static": 0.75})
+
+        assert above.startswith(
+            "The weights alone need mem_fraction_static above 0.773, and 0.7 was in force"
+        )
+        assert "Ask for fewer running requests" in below
+
+    def test_state_that_does_not_fit(self) -> None:
+        """
+        With nothing left the fraction must go up; with something left the state may shrink.
+        """
+        nothing = KNOWLEDGE[Cause.OOM_STATE_POOL].advice({"rest_gib": -7.96, "state_mib": 146.81})
+        something = KNOWLEDGE[Cause.OOM_STATE_POOL].advice({"rest_gib": 0.4, "state_mib": 146.81})
+
+        assert "raise mem_fraction_static, or use a quantised" in nothing
+        assert "halve it with mamba_ssm_dtype" in something
+
+    def test_host_memory_that_is_free_but_kept(self) -> None:
+        """
+        Asked for less than was free: SGLang leaves 10 GB alone, which its older message does not say.
+        """
+        kept = KNOWLEDGE[Cause.HOST_MEMORY].advice({"requested_gb": 40, "free_gb": 44.87})
+        short = KNOWLEDGE[Cause.HOST_MEMORY].advice({"requested_gb": 200, "free_gb": 131.5})
+
+        assert ("10 GB of that" in kept, "10 GB of that" in short) == (True, False)
+
+    @pytest.mark.parametrize("cause", [cause for cause, known in KNOWLEDGE.items() if known.figured])
+    def test_without_figures_the_plain_sentence(self, cause: Cause) -> None:
+        """
+        A log that prints no numbers costs nobody the remedy.
+        """
+        assert KNOWLEDGE[cause].remedy == KNOWLEDGE[cause].advice({})
+
+    @pytest.mark.parametrize("name", recorded.names())
+    def test_every_verdict_has_a_sentence_or_two_to_act_on(self, name: str) -> None:
+        """
+        Figures make no remedy a page.
+        """
+        lines, known = recorded.recorded(name)
+
+        remedy = recorded.judged(recorded.read(lines), known).remedy
+
+        assert 40 <= len(remedy) <= 320
+        assert remedy.endswith((".", ")."))
+
+    @pytest.mark.parametrize(
+        ("name", "told"),
+        [
+            ("r-flashinfer-workspace-oom-after-pool", "Asked for 384 MiB, 339 MiB were free. Lower"),
+            ("r-spec-draft-not-budgeted", "Asked for 56 MiB, 18 MiB were free."),
+            ("n05-weights", "The GPU has 47.37 GiB"),
+            ("r-fraction-075-refused-floor-0236", "The floor of 0.236"),
+            ("r-unbalanced-memory-at-draft", "8.88 GiB are free on one GPU and 11.90 on another"),
+            ("r-triton-shared-memory-not-vram", "needs 163840 bytes of the memory on the chip"),
+            ("r-eagle-verify-prefill-oom", "asked for 176 tokens, and 91 were left"),
+            ("r-can-not-alloc-mamba-cache", "10 requests were to run"),
+            ("r-override-args-inert", "Lower context_length to 262144"),
+            ("n71-derived-port", "port 30233"),
+            ("s20-port-in-use-by-other-sglang", "port 3"),
+            ("n19-host-allocation", "Asked the host for 60.0 GB"),
+        ],
+    )
+    def test_figures_of_recorded_logs(self, name: str, told: str) -> None:
+        """
+        Figures on the exception's line, or on a further one of its message, reach the remedy.
+        """
+        lines, known = recorded.recorded(name)
+
+        assert told in recorded.judged(recorded.read(lines), known).remedy
