@@ -118,11 +118,12 @@ class Cause(StrEnum):
 
 class Next(StrEnum):
     """
-    What a cause calls for.
+    What a cause calls for; GUESS: nothing is known of it, so a guess that says that it is one.
     """
 
     CLIMB = "climb"
     REPEAT = "repeat"
+    GUESS = "guess"
     STOP = "stop"
 
 

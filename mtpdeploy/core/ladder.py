@@ -4,14 +4,17 @@ Which configuration is tried next: decided by cause, never by attempt number.
 
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from mtpdeploy.core.diagnosis import Cause, Next, Verdict
+from mtpdeploy.core.diagnosis import Cause, Next, Stage, Verdict
 from mtpdeploy.core.outcome import Ascent, Outcome
 from mtpdeploy.core.server import ServerSpec, changes
 
 REPEATS = 2
 """How often the same configuration is tried again for a cause that passes by itself (house, section 3)."""
+
+GUESSES = 2
+"""How often a failure that nobody knows is met with a guess in one ascent: it may cost two starts."""
 
 NARROWEST = 0.005
 """
@@ -31,6 +34,7 @@ class Rung(Struct, frozen=True):
 
     `moves` names a flag holding a fraction that this rung moves, upwards where `up`. What earlier
     attempts proved about that flag, all else being equal, then bounds the move (see `next_step`).
+    What a `guess` answers proves nothing about any flag.
     """
 
     name: str
@@ -39,6 +43,7 @@ class Rung(Struct, frozen=True):
     change: Callable[[ServerSpec, Verdict, str], ServerSpec | None]
     moves: str = ""
     up: bool = False
+    guess: bool = False
 
 
 class Ladder(Struct, frozen=True):
@@ -73,6 +78,8 @@ def next_step(ladder: Ladder, ascent: Ascent, version: str) -> Step:
     out-of-memory errors have opposite cures. A fraction that one rung raises and another lowers stays
     strictly between the largest value proven too low and the smallest proven too high for the same
     rest of the configuration; where no value is left between them, both rungs are passed over.
+    A failure that nobody knows is met with a guess, where the weights had been loaded, at most `GUESSES`
+    times, and never again for what the last guess did not change.
     `version` is the SGLang version on the box.
 
     Raises:
@@ -84,6 +91,8 @@ def next_step(ladder: Ladder, ascent: Ascent, version: str) -> Step:
     verdict = last.verdict
     if verdict.next is Next.STOP:
         return Step(None, None, f"no configuration cures this: {verdict.cause}")
+    if verdict.next is Next.GUESS:
+        return _guess(ladder, ascent, verdict, version)
     step = _climb(ladder, ascent, verdict, version)
     if step.server is None and verdict.next is Next.REPEAT:
         return _repeat(ascent, verdict)
@@ -98,6 +107,19 @@ def _repeat(ascent: Ascent, verdict: Verdict) -> Step:
     return Step(
         last.server, None, f"the same configuration again, since this passes by itself: {verdict.cause}"
     )
+
+
+def _guess(ladder: Ladder, ascent: Ascent, verdict: Verdict, version: str) -> Step:
+    last = ascent.outcomes[-1]
+    if last.stage in (Stage.LAUNCHED, Stage.ARGUMENTS, Stage.WEIGHTS_BEGUN):
+        return Step(None, None, f"nothing is known that could help: {verdict.cause}")
+    unknown = [o.verdict for o in ascent.outcomes if o.verdict is not None and o.verdict.next is Next.GUESS]
+    if len(unknown) > GUESSES:
+        return Step(None, None, f"still unknown after {GUESSES} guesses: {verdict.cause}")
+    if any(before.proof == verdict.proof for before in unknown[:-1]):
+        return Step(None, None, f"a guess did not change it: {verdict.cause}")
+    step = _climb(ladder, ascent, verdict, version)
+    return step if step.server is None else structs.replace(step, reason=f"a guess: {step.reason}")
 
 
 def _climb(ladder: Ladder, ascent: Ascent, verdict: Verdict, version: str) -> Step:
@@ -122,7 +144,9 @@ def _proven(
     The largest value of a flag proven too low, and the smallest proven too high, all else as conceded.
     """
     raised = {c for rung in ladder.rungs if rung.moves == flag and rung.up for c in rung.causes}
-    lowered = {c for rung in ladder.rungs if rung.moves == flag and not rung.up for c in rung.causes}
+    lowered = {
+        c for rung in ladder.rungs if rung.moves == flag and not (rung.up or rung.guess) for c in rung.causes
+    }
     rest = conceded.with_flags(**{flag: None})
     low: float | None = None
     high: float | None = None

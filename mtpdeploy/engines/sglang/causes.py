@@ -2,7 +2,8 @@
 What each cause calls for, and what a person can do about it.
 
 CLIMB: another configuration may help. REPEAT: it may pass by itself, so the same again (where a rung
-answers it, that rung first). STOP: only the user can help. Source of the directions: sglang-facts,
+answers it, that rung first). GUESS: nothing is known, and the ladder may guess. STOP: only the user can
+help. Source of the directions: sglang-facts,
 section 3, column "retry with other config helps".
 """
 
@@ -351,7 +352,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         "Start again; if it dies again, read the lines above and look at the box's free host memory.",
     ),
     Cause.SCHEDULER_EXCEPTION: Knowledge(
-        Next.STOP,
+        Next.GUESS,
         "Read the exception and the frames above it in the log; search SGLang's issues for its text.",
     ),
     Cause.PYTHON_EXCEPTION: Knowledge(
@@ -387,7 +388,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         "The answer says what the server objects to: mend that flag or the model's folder and start again.",
     ),
     Cause.UNKNOWN: Knowledge(
-        Next.STOP,
+        Next.GUESS,
         "Read the last lines of the log: they are kept with the attempt.",
     ),
 }

@@ -233,6 +233,18 @@ def half_the_requests(server: ServerSpec, verdict: Verdict, version: str) -> Ser
     return server.with_flags(max_running_requests=now // 2) if now > 1 else None
 
 
+def guess_less_static_memory(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    A step down where nobody knows what failed: room beside the pools is what new code asks for most.
+    """
+    del version
+    now = _fraction(server, verdict)
+    if now is None:
+        return None
+    wanted = round(now - STEP_DOWN, 3)
+    return server.with_flags(**{FRACTION: wanted}) if wanted >= LOWEST_FRACTION else None
+
+
 def lacking(figures: Mapping[str, float]) -> float:
     """
     By how much the fraction is too high, from `Tried to allocate … of which … is free`.

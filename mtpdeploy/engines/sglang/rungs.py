@@ -122,6 +122,14 @@ _RUNGS = (
         change=memory.less_static_memory,
         moves="mem_fraction_static",
     ),
+    Rung(
+        name="guess-less-static-memory",
+        causes=frozenset((Cause.SCHEDULER_EXCEPTION, Cause.UNKNOWN)),
+        gives_up="part of the pools, on a guess",
+        change=memory.guess_less_static_memory,
+        moves="mem_fraction_static",
+        guess=True,
+    ),
     _rung(
         "fewer-requests",
         (Cause.OOM_KV_POOL, Cause.OOM_POOLS),

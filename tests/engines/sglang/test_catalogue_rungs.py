@@ -1,9 +1,10 @@
 import pytest
 
-from mtpdeploy.core.diagnosis import Cause, Next, Verdict
+from mtpdeploy.core.diagnosis import Cause, Next, Stage, Verdict
 from mtpdeploy.core.server import FlagValue
+from mtpdeploy.engines.sglang.causes import KNOWLEDGE
 from mtpdeploy.engines.sglang.rungs import RUNGS
-from tests.engines.sglang.ascents import one, server
+from tests.engines.sglang.ascents import Climb, failed, one, server
 
 STRATEGY = "mamba_radix_cache_strategy"
 
@@ -164,3 +165,61 @@ class TestSingleCauses:
         assert server(linear_attn_backend="flashinfer") == RUNGS["plain-linear-attention"].change(
             asked, refused, "0.5.17"
         )
+
+
+class TestGuess:
+    """
+    Failures that nobody knows.
+    """
+
+    def test_climbs_carefully(self) -> None:
+        """
+        After the weights a little room is given, twice at most, and it is called a guess.
+        """
+        climb = Climb(server(mem_fraction_static=0.9), "0.5.17")
+        for proof in ("KeyError: 1", "KeyError: 2", "KeyError: 3"):
+            climb.fail(unknown(proof), Stage.GRAPHS_BEGUN)
+
+        assert ["guess-less-static-memory", "guess-less-static-memory", None] == climb.rungs
+        assert "still unknown after 2 guesses" in climb.reason
+
+    def test_says_that_it_is_one(self) -> None:
+        """
+        Nobody takes it for knowledge.
+        """
+        climb = Climb(server(mem_fraction_static=0.9), "0.5.17")
+
+        step = climb.fail(unknown("KeyError: 1"), Stage.POOLS_READY)
+
+        assert step.reason.startswith("a guess: ")
+        assert 0.87 == climb.flag("mem_fraction_static")
+
+    def test_not_before_the_weights_nor_for_what_it_did_not_change(self) -> None:
+        """
+        What fails early or the same again has nothing to do with memory.
+        """
+        early = Climb(server(mem_fraction_static=0.9), "0.5.17")
+        early.fail(unknown("KeyError: 1"), Stage.WEIGHTS_BEGUN)
+        same = Climb(server(mem_fraction_static=0.9), "0.5.17")
+        same.fail(unknown("KeyError: 1"), Stage.READY)
+        same.fail(unknown("KeyError: 1"), Stage.READY)
+
+        assert ([None], ["guess-less-static-memory", None]) == (early.rungs, same.rungs)
+
+    def test_proves_nothing_about_the_fraction(self) -> None:
+        """
+        Pools that are too small after a guess may go up past where the unknown failure was.
+        """
+        climb = Climb(server(mem_fraction_static=0.8), "0.5.17")
+        climb.fail(unknown("KeyError: 1"), Stage.SIZED)
+        climb.fail(failed(Cause.OOM_KV_POOL))
+
+        assert ["guess-less-static-memory", "more-static-memory"] == climb.rungs
+        assert 0.85 == climb.flag("mem_fraction_static")
+
+
+def unknown(proof: str) -> Verdict:
+    """
+    An exception of the scheduler without a name.
+    """
+    return Verdict(Cause.SCHEDULER_EXCEPTION, KNOWLEDGE[Cause.SCHEDULER_EXCEPTION].next, proof)
