@@ -84,6 +84,10 @@ class _Login(asyncssh.SSHServer):
         return not self._wire.no_forwarding and dest_host in ("127.0.0.1", "localhost", "::1")
 
 
+SETTLING_TURNS = 10
+"""Turns of the loop in which whatever hangs on a cut line closes: line, channel, forwarder, socket."""
+
+
 class SshServer:
     """
     An SSH server on loopback whose logins land in `home`. A context manager.
@@ -140,7 +144,11 @@ class SshServer:
         for session in sessions:
             session.cancel()
         await asyncio.gather(*sessions, return_exceptions=True)
-        await asyncio.sleep(0)  # closed transports say so in the next turn of the loop
+        for _ in range(SETTLING_TURNS):
+            # A line may have been accepted meanwhile; a forwarded connection closes a turn after its line.
+            for line in list(self._open_lines):
+                line.abort()
+            await asyncio.sleep(0)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
