@@ -206,7 +206,9 @@ class TestDocuments:
         """
         command = main.group.get_command(None, "up")  # type: ignore[arg-type]
         assert command is not None
-        options = {option for parameter in command.params for option in parameter.opts}
+        options = {
+            option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
         paragraph = README[README.index("`up` knows") : README.index("Progress goes to stderr")]
 
         assert set(re.findall(r"`(--[a-z-]+)", paragraph)) <= options

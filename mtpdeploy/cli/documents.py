@@ -8,6 +8,7 @@ from msgspec import to_builtins
 
 from mtpdeploy.cli.words import cause_name
 from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.foresight import Foreseen
 from mtpdeploy.core.ladder import Ladder
 from mtpdeploy.core.outcome import Ascent, Outcome
 from mtpdeploy.core.server import changes
@@ -67,7 +68,17 @@ def rehearsal_document(plan: Rehearsal, ladder: Ladder) -> dict[str, Any]:
         "already_running": plan.already_running,
         "problem": problem.message if problem else None,
         "hint": problem.hint if problem else None,
+        "planned": _planned(plan.foreseen) if plan.foreseen else None,
         "exit_status": plan.exit_status,
+    }
+
+
+def _planned(foreseen: Foreseen) -> dict[str, Any]:
+    return {
+        "fits": foreseen.server is not None,
+        "rungs": list(foreseen.rungs),
+        "passed": to_builtins(foreseen.passed),
+        "forecast": to_builtins(foreseen.forecast),
     }
 
 

@@ -82,6 +82,9 @@ def _show(plan: Rehearsal, ladder: Ladder) -> None:
     What `up` would do, as a script with comments.
     """
     click.echo(plan.script)
+    if plan.foreseen is not None:
+        for line in words.planned_lines(plan.foreseen.forecast, plan.foreseen.passed):
+            click.echo(f"# {line}")
     click.echo(f"# the ladder `{ladder.name}`, by cause, cheapest concession first:")
     for rung in ladder.rungs:
         causes = ", ".join(sorted(words.cause_name(c) for c in rung.causes))

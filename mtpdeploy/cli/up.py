@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 @click.option("--keep-others", is_flag=True, help="Leave other sglang servers in the way alone.")
 @click.option("--take", is_flag=True, help="End even a server that is working on requests.")
 @click.option("--break-lock", is_flag=True, help="Take over from whoever is deploying there.")
-@click.option("--plan/--no-plan", default=False, help="Forecast the memory, and pass over what cannot fit.")
+@click.option(
+    "--plan/--no-plan", default=True, help="Whether to pass over what the forecast says cannot fit."
+)
 @click.option("--no-early-end", is_flag=True, help="Wait for an attempt whose figures say that it must fail.")
 @click.option("--allow-no-mtp", is_flag=True, help="Go on although the model has no tensors for the draft.")
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout at the end.")

@@ -6,6 +6,8 @@ import shlex
 
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End, Verdict
+from mtpdeploy.core.foresight import Passed
+from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome, Report
 from mtpdeploy.core.units import counted, duration
 
@@ -40,8 +42,8 @@ def sentence(event: events.AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - a
             count = len(ended) + len(killed)
             told = counted(count, "process", "processes")
             return f"cleared: {told} ended{forced}, memory and port free in {duration(seconds)}"
-        case events.Planned():
-            return _planned(event)
+        case events.Planned(forecast=forecast, passed=passed):
+            return "\n".join(planned_lines(forecast, passed))
         case events.Foretold(line=line, reason=reason):
             return f"log line {line}: {reason}; ended now rather than waited for"
         case events.Compared(rows=rows):
@@ -218,11 +220,14 @@ def _attempt(event: events.AttemptBegun) -> str:
     return "\n".join(lines)
 
 
-def _planned(event: events.Planned) -> str:
-    lines = [f"passed over: {', '.join(one.changed) or 'as asked'}: {one.reason}" for one in event.passed]
-    if event.forecast is not None:
-        lines.append(f"forecast: {event.forecast.fit}: {event.forecast.reason}")
-    return "\n".join(lines)
+def planned_lines(forecast: Forecast | None, passed: tuple[Passed, ...]) -> list[str]:
+    """
+    What was passed over and why, and what is expected of the configuration that is launched.
+    """
+    lines = [f"passed over: {', '.join(one.changed) or 'as asked'}: {one.reason}" for one in passed]
+    if forecast is not None:
+        lines.append(f"forecast: {forecast.fit}: {forecast.reason}")
+    return lines
 
 
 def _compared(rows: tuple[tuple[str, float, float], ...]) -> str:

@@ -33,13 +33,15 @@ class Foreseen(Struct, frozen=True):
     What to launch: the first configuration on the ladder that is likely to fit, else the first that may.
 
     `server` is None where none on the ladder is. `rungs` are those that lead to it, `passed` what was passed
-    over on the way; `forecast` is None where nothing could be predicted.
+    over on the way; `forecast` is None where nothing could be predicted. `proven` says that this very
+    configuration was ready on the same box before.
     """
 
     server: ServerSpec | None
     rungs: tuple[str, ...]
     passed: tuple[Passed, ...]
     forecast: Forecast | None
+    proven: bool = False
 
 
 class _Dead(Struct, frozen=True):
@@ -117,7 +119,7 @@ def _pretended(server: ServerSpec, forecast: Forecast, knowledge: Mapping[Cause,
         next=known.next,
         proof=forecast.error or "",
         because=forecast.reason,
-        remedy=known.remedy,
+        remedy=known.advice(forecast.verdict_figures),
         figures=forecast.verdict_figures,
     )
     return Outcome(

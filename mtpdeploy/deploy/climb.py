@@ -10,7 +10,7 @@ from msgspec import structs, to_builtins
 
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End
-from mtpdeploy.core.foresight import Foreseen, foresee
+from mtpdeploy.core.foresight import Foreseen
 from mtpdeploy.core.ladder import Step, next_step
 from mtpdeploy.core.launch import AttemptRecord, log_name, run_name
 from mtpdeploy.core.machine import Facts
@@ -23,7 +23,7 @@ from mtpdeploy.deploy.calibration import Memory
 from mtpdeploy.deploy.ground import clear_way, look
 from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.order import Order, Tools
-from mtpdeploy.deploy.planner import Foreteller, Unplanned, nothing_fits, predictor, proven_before
+from mtpdeploy.deploy.planner import Foreteller, Unplanned, look_ahead, nothing_fits
 from mtpdeploy.remote import lock
 from mtpdeploy.remote.retry import again, repeat_wait
 
@@ -99,6 +99,8 @@ class Climb:
         Raises:
             BoxUnfit: it is the first step, and nothing on the ladder is predicted to fit.
         """
+        if step.server is not None:
+            check_flags(step.server, self._tools, self._facts)
         foreseen = self._foresee(step)
         if foreseen is None or foreseen.server is None:
             foreseen = Foreseen(step.server, (step.rung,) if step.rung else (), (), None)
@@ -113,17 +115,13 @@ class Climb:
         if not self._order.options.plan:
             return None
         tools, first = self._tools, not self.ascent.outcomes
-        known = Memory(tools.state, self._facts).read()
-        predict = predictor(tools.engine, self._facts, known.seen)
-        if isinstance(predict, Unplanned):
-            tools.note(f"not planned: {predict.why}")
-            return None
-        version = self._facts.sglang_version or ""
-        before = proven_before(self._order.server, known, predict) if first else None
-        found = before or foresee(
-            step, self._order.ladder, self.ascent, version, predict, tools.engine.knowledge
+        found = look_ahead(
+            step, self._order, self._facts, self.ascent, engine=tools.engine, state=tools.state
         )
-        if before is not None:
+        if isinstance(found, Unplanned):
+            tools.note(f"not planned: {found.why}")
+            return None
+        if found.proven:
             tools.note("this configuration was ready here before")
         if found.server is None and first:
             raise nothing_fits(self._order, found)

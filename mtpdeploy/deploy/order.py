@@ -36,7 +36,7 @@ class Options(Struct, frozen=True):
     force: bool = False
     break_lock: bool = False
     detach: bool = False
-    plan: bool = False
+    plan: bool = True
     early_end: bool = True
     allow_no_mtp: bool = False
 

@@ -3,19 +3,22 @@ Forecasts on the facts of a box: what a server will make of it, before anything 
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 from msgspec import Struct, structs
 
 from mtpdeploy.core.diagnosis import Cause, Milestone, Stage, Verdict
-from mtpdeploy.core.foresight import Foreseen
+from mtpdeploy.core.foresight import Foreseen, foresee
+from mtpdeploy.core.ladder import Step
 from mtpdeploy.core.launch import AttemptRecord
 from mtpdeploy.core.machine import Facts, ModelFacts
 from mtpdeploy.core.memory import Card, Fit, Forecast, Seen, Weights
 from mtpdeploy.core.model import ModelShape, NotAModel, read_model
+from mtpdeploy.core.outcome import Ascent
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.stale import judge, wanted_gpus
 from mtpdeploy.core.units import MIB
-from mtpdeploy.deploy.calibration import Calibration, seen_in, still_true
+from mtpdeploy.deploy.calibration import Calibration, Memory, seen_in, still_true
 from mtpdeploy.deploy.order import Order, Tools
 from mtpdeploy.engines.base import Engine
 from mtpdeploy.engines.sglang.sizing.reserve import CONTEXT_BYTES, CONTEXT_UNCERTAINTY
@@ -66,6 +69,21 @@ def predictor(
     return predict
 
 
+def look_ahead(
+    step: Step, order: Order, facts: Facts, ascent: Ascent, *, engine: Engine, state: Path
+) -> Foreseen | Unplanned:
+    """
+    What forecasts on fresh facts, and what is remembered of the box, make of a step that the ladder suggests.
+    """
+    known = Memory(state, facts).read()
+    predict = predictor(engine, facts, known.seen)
+    if isinstance(predict, Unplanned):
+        return predict
+    before = None if ascent.outcomes else proven_before(order.server, known, predict)
+    version = facts.sglang_version or ""
+    return before or foresee(step, order.ladder, ascent, version, predict, engine.knowledge)
+
+
 def proven_before(asked: ServerSpec, known: Calibration, predict: Predict) -> Foreseen | None:
     """
     The configuration in which the same server was ready on the same box before, unless it will not fit now.
@@ -75,7 +93,7 @@ def proven_before(asked: ServerSpec, known: Calibration, predict: Predict) -> Fo
     forecast = predict(known.ready)
     if forecast is None or forecast.fit is Fit.DOES_NOT_FIT:
         return None
-    return Foreseen(known.ready, known.rungs, (), forecast)
+    return Foreseen(known.ready, known.rungs, (), forecast, proven=True)
 
 
 class Foreteller:
@@ -111,7 +129,7 @@ class Foreteller:
             proof=milestone.text,
             line=milestone.line,
             because=f"foretold by its own figures: {forecast.reason}",
-            remedy=known.remedy,
+            remedy=known.advice(forecast.verdict_figures),
             figures=forecast.verdict_figures,
         )
 
@@ -125,7 +143,7 @@ def nothing_fits(order: Order, foreseen: Foreseen) -> BoxUnfit:
     listed = "; ".join(dict.fromkeys(passed))
     return BoxUnfit(
         f"nothing on the ladder `{order.ladder.name}` is predicted to fit on `{order.host.name}`: {listed}",
-        hint="`mtpdeploy plan --solve` looks for a configuration that does; without `--plan` the ladder is"
+        hint="`mtpdeploy plan --solve` looks for a configuration that does; with `--no-plan` the ladder is"
         " climbed all the same",
     )
 

@@ -37,8 +37,7 @@ def bring_up(order: Order, tools: Tools) -> Ascent:
     problem = unfit(facts, order.host, order.server)
     if problem is not None:
         raise problem
-    if order.options.plan and not order.options.allow_no_mtp:
-        require_mtp(facts, order.host, order.server)
+    require_drafts(order, facts)
     lease = lock.take(
         tools.box,
         work_dir=facts.work_dir,
@@ -61,6 +60,15 @@ def _climb(order: Order, tools: Tools, facts: Facts, lease: lock.Lease) -> Ascen
         return resume(order, tools, facts, lease, record, done)
     ascent = Ascent(id=ascent_id(tools.clock.now(), order), host=order.host.name, asked=order.server)
     return _begin(order, tools, facts, lease, ascent).from_start()
+
+
+def require_drafts(order: Order, facts: Facts) -> None:
+    """
+    Raises:
+        BoxUnfit: the checkpoint cannot speculate as it was asked to, and nobody allowed that.
+    """
+    if order.options.plan and not order.options.allow_no_mtp:
+        require_mtp(facts, order.host, order.server)
 
 
 def same_server(facts: Facts, order: Order) -> tuple[AttemptRecord, Outcome | None] | None:

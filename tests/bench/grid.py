@@ -2,7 +2,7 @@
 Whether the first attempt is the one that works: `python -m tests.bench.grid`.
 
 Every release times some cards times some wishes of a user, each on a simulated box: the ladder climbed
-blindly, and led by the forecast, as `up` and `up --plan` do. The demo's own server is started each time, in
+blindly, and led by the forecast, as `up --no-plan` and `up` do. The demo's own server is started each time, in
 this process: its arguments are resolved, its pools sized, its graphs captured, and one full chunk of prefill
 is asked of it.
 

@@ -81,7 +81,7 @@ class TestGoesOn:
         """
         server = place.server(port, {**FITTING, "max_running_requests": 512})
         with pytest.raises(Died):
-            place.up(server, place.tools(emit=DiesAt(place, hit)))
+            place.up(server, place.tools(emit=DiesAt(place, hit)), plan=False)
 
         ascent = place.attach()
 
@@ -92,6 +92,22 @@ class TestGoesOn:
         assert [ascent] == [past.ascent for past in history(place.state)]
         assert 1 == place.roles().count("scheduler")
 
+    def test_what_was_foreseen_goes_on(self, place: Place, port: int) -> None:
+        """
+        A configuration that a forecast chose is followed by the next client to READY, as what it is.
+        """
+        with pytest.raises(Died):
+            place.up(
+                place.server(port, SEED),
+                place.tools(emit=DiesAt(place, lambda e: isinstance(e, events.Launched))),
+            )
+
+        ascent = place.attach()
+
+        assert ascent.ready is not None
+        assert ["fewer-requests+fewer-requests+no-hierarchical-cache"] == [o.rung for o in ascent.outcomes]
+        assert 512 == ascent.asked.flags["max_running_requests"]
+
     def test_the_log_is_complete(self, place: Place, port: int) -> None:
         """
         The copy that the first client left is completed, byte for byte.
@@ -100,6 +116,7 @@ class TestGoesOn:
             place.up(
                 place.server(port, SEED),
                 place.tools(emit=DiesAt(place, lambda e: isinstance(e, events.Reached) and e.attempt == 1)),
+                plan=False,
             )
 
         ascent = place.attach()
@@ -115,7 +132,7 @@ class TestGoesOn:
         What is needed to go on stands on the box: a client without any journal goes on, too.
         """
         with pytest.raises(Died):
-            place.up(place.server(port, SEED), place.tools(emit=DiesAt(place, attempt_two)))
+            place.up(place.server(port, SEED), place.tools(emit=DiesAt(place, attempt_two)), plan=False)
         elsewhere = place.tools(state=place.state.with_name("elsewhere"))
 
         ascent = place.attach(elsewhere)
@@ -128,7 +145,12 @@ class TestGoesOn:
         `--max-attempts` of the command that began goes on to count.
         """
         with pytest.raises(Died):
-            place.up(place.server(port, SEED), place.tools(emit=DiesAt(place, attempt_two)), max_attempts=2)
+            place.up(
+                place.server(port, SEED),
+                place.tools(emit=DiesAt(place, attempt_two)),
+                max_attempts=2,
+                plan=False,
+            )
 
         ascent = place.attach()
 
@@ -217,7 +239,7 @@ class TestDamage:
         """
         No older attempt is taken for the newest: nothing is launched over a server that serves.
         """
-        place.up(place.server(port, {**FITTING, "max_running_requests": 48}))
+        place.up(place.server(port, {**FITTING, "max_running_requests": 48}), plan=False)
         before = place.home.living()
         newest_run = place.run_folder()
         damage(newest_run / "attempt.json", what)
@@ -352,7 +374,7 @@ class TestNewest:
         """
         What was concluded is written on the box, for whoever comes later.
         """
-        ascent = place.up(place.server(port, SEED), max_attempts=1)
+        ascent = place.up(place.server(port, SEED), max_attempts=1, plan=False)
         run = place.facts().runs[0]
         assert run.outcome is not None
 

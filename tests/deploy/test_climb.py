@@ -28,7 +28,7 @@ class TestDecisions:
         """
         The reason for the end reads naturally.
         """
-        ascent = place.up(place.server(port, SEED), max_attempts=1)
+        ascent = place.up(place.server(port, SEED), max_attempts=1, plan=False)
 
         assert "1 attempt was allowed (--max-attempts)" == ascent.stopped_because
 
@@ -36,7 +36,7 @@ class TestDecisions:
         """
         No attempt more than allowed, and the ascent says why it ended.
         """
-        ascent = place.up(place.server(port, SEED), max_attempts=2)
+        ascent = place.up(place.server(port, SEED), max_attempts=2, plan=False)
 
         assert 2 == len(ascent.outcomes)
         assert "2 attempts were allowed (--max-attempts)" == ascent.stopped_because
@@ -118,7 +118,7 @@ class TestLaws:
         """
         What is told before an attempt is exactly what its server differs in, from the last and from asked.
         """
-        ascent = place.up(place.server(port, SEED))
+        ascent = place.up(place.server(port, SEED), plan=False)
         begun = place.of(events.AttemptBegun)
         servers = [outcome.server for outcome in ascent.outcomes]
 
@@ -135,7 +135,7 @@ class TestLaws:
         A model that no concession fits ends when the rungs that answer are used up, each tried once.
         """
         place.home.change(gpu=card_of(place, total_mib=54_000))
-        ascent = place.up(place.server(port), max_attempts=20)
+        ascent = place.up(place.server(port), max_attempts=20, plan=False)
         tried = [(o.verdict and o.verdict.cause, json.dumps(o.server.flags)) for o in ascent.outcomes]
 
         assert ascent.ready is None

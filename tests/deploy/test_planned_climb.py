@@ -30,7 +30,7 @@ class TestPlan:
         """
         What takes four attempts blindly takes one: 16 requests without the hierarchical cache.
         """
-        ascent = place.up(place.server(port, SEED), plan=True)
+        ascent = place.up(place.server(port, SEED))
         (planned,) = place.of(events.Planned)
 
         assert [None] == causes(ascent)
@@ -50,7 +50,7 @@ class TestPlan:
         """
         An attempt that passes over something says why it is what it is.
         """
-        place.up(place.server(port, SEED), plan=True)
+        place.up(place.server(port, SEED))
         (begun,) = place.of(events.AttemptBegun)
 
         assert "the cheapest concession predicted to fit" == begun.reason
@@ -59,7 +59,7 @@ class TestPlan:
         """
         Nothing is conceded where the forecast has nothing against it.
         """
-        ascent = place.up(place.server(port), plan=True)
+        ascent = place.up(place.server(port))
         (planned,) = place.of(events.Planned)
 
         assert ((), ()) == (planned.rungs, planned.passed)
@@ -69,7 +69,7 @@ class TestPlan:
         """
         Slots, states, tokens and requests are near what the log printed.
         """
-        place.up(place.server(port), plan=True)
+        place.up(place.server(port))
         rows = compared(place)
 
         assert {"kv_tokens", "max_running_requests", "max_mamba_cache_size", "ssm_state_gib"} <= set(rows)
@@ -80,7 +80,7 @@ class TestPlan:
         The next `up` on this box starts from what this one printed, and foretells its figures.
         """
         server = place.server(port)
-        place.up(server, plan=True)
+        place.up(server)
         known = Memory(place.state, look(place.tools(), server)).read()
 
         assert known.ready is not None
@@ -88,7 +88,7 @@ class TestPlan:
         assert None not in (known.seen.free, known.seen.weights, known.seen.draft, known.seen.graphs)
 
         place.told.clear()
-        place.up(server, plan=True, force=True)
+        place.up(server, force=True)
         rows = compared(place)
 
         assert {"kv_tokens", "max_running_requests", "weights_gib", "draft_weights_gib"} <= set(rows)
@@ -107,7 +107,7 @@ class TestPlan:
         heavy = place.server(port, {**SEED, "model_path": str(place.home.model("heavy"))})
 
         with pytest.raises(BoxUnfit, match="nothing on the ladder `default` is predicted to fit on `local`"):
-            place.up(heavy, plan=True)
+            place.up(heavy)
 
         assert served == place.home.living()
         assert [] == place.of(events.Cleared) + place.of(events.AttemptBegun) + place.of(events.InTheWay)
@@ -118,7 +118,7 @@ class TestPlan:
         """
         server = place.server(port, {**FITTING, "model_path": "some/model"})
 
-        ascent = place.up(server, plan=True, max_attempts=1)
+        ascent = place.up(server, max_attempts=1)
 
         assert "not planned: the model's config.json is not on the box" in [
             note.text for note in place.of(events.Note)
@@ -135,7 +135,7 @@ class TestBlind:
         """
         Every rung is tried; no event of a plan is told.
         """
-        ascent = place.up(place.server(port, SEED))
+        ascent = place.up(place.server(port, SEED), plan=False)
 
         assert [Cause.OOM_KV_POOL, Cause.OOM_KV_POOL, Cause.HICACHE_UNSUPPORTED, None] == causes(ascent)
         assert [] == place.of(events.Planned) + place.of(events.Compared) + place.of(events.Foretold)
@@ -151,7 +151,7 @@ class TestEarlyEnd:
         Weights that take more than the files tell end it once the draft is loaded, not at the pools.
         """
         place = heavier(make_place(sglang_version="0.5.23", hostile=Hostile(hang_at="pools")))
-        ascent = place.up(place.server(port), plan=True, max_attempts=1)
+        ascent = place.up(place.server(port), max_attempts=1)
         (outcome,) = ascent.outcomes
         (foretold,) = place.of(events.Foretold)
 
@@ -166,7 +166,7 @@ class TestEarlyEnd:
         Without early ends SGLang says it itself.
         """
         place = heavier(make_place(sglang_version="0.5.23"))
-        ascent = place.up(place.server(port), plan=True, early_end=False, max_attempts=1)
+        ascent = place.up(place.server(port), early_end=False, max_attempts=1)
 
         assert End.EXITED is ascent.outcomes[0].end
         assert [] == place.of(events.Foretold)
@@ -176,7 +176,7 @@ class TestEarlyEnd:
         A blind climb ends nothing for a forecast.
         """
         place = heavier(make_place(sglang_version="0.5.23"))
-        ascent = place.up(place.server(port), max_attempts=1)
+        ascent = place.up(place.server(port), plan=False, max_attempts=1)
 
         assert End.EXITED is ascent.outcomes[0].end
         assert [] == place.of(events.Foretold)
@@ -187,7 +187,7 @@ class TestEarlyEnd:
         """
         hanging = Hostile(hang_at="pools", first_starts=1)
         place = heavier(make_place(sglang_version="0.5.23", hostile=hanging))
-        ascent = place.up(place.server(port), plan=True)
+        ascent = place.up(place.server(port))
 
         assert [End.DOOMED, End.READY] == [outcome.end for outcome in ascent.outcomes]
         assert 75.0 == pytest.approx(place.of(events.Planned)[1].forecast.figures["weights_gib"], abs=0.01)

@@ -370,7 +370,7 @@ def test_the_error_where_nothing_fits() -> None:
             ("fewest", ("max_running_requests 512 → 1",), "one is too many"),
         ]
     )
-    order = Order(asked(), host, LADDERS["default"], Options(plan=True))
+    order = Order(asked(), host, LADDERS["default"], Options())
     error = nothing_fits(order, Foreseen(None, (), passed, None))
 
     assert (
@@ -379,4 +379,4 @@ def test_the_error_where_nothing_fits() -> None:
     ) == error.message
     assert error.hint is not None
     assert "--solve" in error.hint
-    assert "--plan" in error.hint
+    assert "--no-plan" in error.hint

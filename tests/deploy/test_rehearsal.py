@@ -4,17 +4,18 @@ What `up` would do, without doing it.
 
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from mtpdeploy.core.server import ServerSpec
-from mtpdeploy.demo.home import Hostile
+from mtpdeploy.demo.home import QWEN36_27B, QWEN36_27B_WITHOUT_MTP, Hostile
 from mtpdeploy.deploy.order import Options, Order
 from mtpdeploy.deploy.rehearsal import rehearse, script_for
 from mtpdeploy.engines.sglang import SGLANG
 from mtpdeploy.engines.sglang.rungs import LADDERS
 from mtpdeploy.errors import BoxUnfit, ConfigError
-from tests.deploy.place import FITTING, Place, tree
+from tests.deploy.place import FITTING, SEED, Place, tree
 from tests.deploy.test_up import until
 
 MakePlace = Callable[..., Place]
@@ -45,6 +46,49 @@ class TestRehearse:
 
         assert _command(plan.script) == _command(launched)
         assert set(plan.files) <= {path.name for path in run.iterdir()}
+
+    def test_shows_what_a_forecast_chose(self, place: Place, port: int) -> None:
+        """
+        The script is that of the first configuration predicted to fit, with what was passed over and why.
+        """
+        server = place.server(port, SEED)
+        plan = rehearse(place.order(server), place.tools())
+        blind = rehearse(place.order(server, plan=False), place.tools())
+        ascent = place.up(server)
+        run = place.home.path / ".mtpdeploy" / "runs" / ascent.outcomes[0].run
+
+        assert _command((run / "launch.sh").read_text()) == _command(plan.script)
+        assert plan.foreseen is not None
+        assert 3 == len(plan.foreseen.passed)
+        assert (None, True) == (
+            blind.foreseen,
+            "--max-running-requests 512" in " ".join(_command(blind.script)),
+        )
+
+    def test_nothing_fits(self, make_place: MakePlace, port: int) -> None:
+        """
+        Where `up` would refuse to launch anything, that is the problem, with its exit status.
+        """
+        place = make_place(models=(QWEN36_27B, replace(QWEN36_27B, name="heavy", weights_gib=120.0)))
+        server = place.server(port, {**SEED, "model_path": str(place.home.model("heavy"))})
+        plan = rehearse(place.order(server), place.tools())
+
+        assert plan.problem is not None
+        assert plan.problem.message.startswith("nothing on the ladder `default` is predicted to fit")
+        assert 4 == plan.exit_status
+
+    def test_a_checkpoint_without_tensors_for_the_draft(self, place: Place, port: int) -> None:
+        """
+        Refused, unless that is allowed.
+        """
+        model = str(place.home.model(QWEN36_27B_WITHOUT_MTP.name))
+        server = place.server(port, {**FITTING, "model_path": model})
+        refused = rehearse(place.order(server), place.tools())
+        allowed = rehearse(place.order(server, allow_no_mtp=True), place.tools())
+
+        assert refused.problem is not None
+        assert "has no tensors for multi-token prediction" in refused.problem.message
+        assert allowed.problem is None
 
     def test_the_script_is_one_for_sh(self, place: Place, port: int) -> None:
         """

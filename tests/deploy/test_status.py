@@ -29,7 +29,7 @@ class TestStatuses:
         """
         Its cause is told after how it ended, and it does not live.
         """
-        place.up(place.server(port, SEED), max_attempts=1)
+        place.up(place.server(port, SEED), max_attempts=1, plan=False)
 
         (status,) = statuses(place.facts())
 

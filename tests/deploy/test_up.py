@@ -48,7 +48,7 @@ class TestSeed:
         """
         512 requests do not fit, nor do 48; 16 do, but then the hierarchical cache must go; then it serves.
         """
-        ascent = place.up(place.server(port, SEED))
+        ascent = place.up(place.server(port, SEED), plan=False)
 
         assert ["fewer-requests", "fewer-requests", "no-hierarchical-cache"] == place.rungs()
         assert [
@@ -72,7 +72,7 @@ class TestSeed:
         """
         The proving line stands in the log under the number that the verdict says.
         """
-        ascent = place.up(place.server(port, SEED), max_attempts=1)
+        ascent = place.up(place.server(port, SEED), max_attempts=1, plan=False)
         outcome = ascent.outcomes[0]
         assert outcome.verdict is not None
         assert outcome.verdict.line is not None
@@ -301,7 +301,7 @@ class TestJournal:
         place = make_place(hostile=Hostile(noise=True))
         server = place.server(port, {**FITTING, "max_running_requests": 48})
 
-        ascent = place.up(server)
+        ascent = place.up(server, plan=False)
         past = next(history(place.state))
         kept = [(past.folder / o.run / o.log.rpartition("/")[2]).read_bytes() for o in ascent.outcomes]
         logs = [Path(o.log).read_bytes() for o in ascent.outcomes]
@@ -315,7 +315,7 @@ class TestJournal:
         """
         The journal has the ascent as it was returned.
         """
-        ascent = place.up(place.server(port, {**FITTING, "max_running_requests": 48}))
+        ascent = place.up(place.server(port, {**FITTING, "max_running_requests": 48}), plan=False)
 
         assert [ascent] == [past.ascent for past in history(place.state)]
 

@@ -61,7 +61,9 @@ def start(rented: Rented, relay: Relay) -> Going:
     Bring up a server that talks much, over the relay, and does not fit.
     """
     rented.write_hosts(port=relay.port)
-    return rented.client.start("up", "second", "--on", "box", "--json", "--no-log", "--max-attempts", "1")
+    return rented.client.start(
+        "up", "second", "--on", "box", "--no-plan", "--json", "--no-log", "--max-attempts", "1"
+    )
 
 
 @pytest.mark.parametrize("cut", [killed_sessions, closed, reset])
@@ -96,7 +98,7 @@ def test_cut_at_every_step(rented: Rented) -> None:
     """
     with Relay(rented.sshd.port) as relay:
         rented.write_hosts(port=relay.port)
-        going = rented.client.start("up", "second", "--on", "box", "--json")
+        going = rented.client.start("up", "second", "--on", "box", "--no-plan", "--json")
         for told in ("attempt 1: second", "launched in", "attempt 1 failed", "attempt 2: second"):
             going.until(told)
             relay.cut(reset=True)

@@ -38,11 +38,27 @@ def _line(item: tuple[str, object]) -> str:
 
 def test_up_on_demo(client: Client) -> None:
     """
-    One command without anything else: several attempts, a table of them, an endpoint that answers; and down.
+    One command without anything else: what cannot fit is passed over, with its reason, and the first attempt
+    is ready.
+    """
+    up = client.run("up", "--on", "demo", "--port", str(free_port()))
+    home = DemoHome(home_of(client.state).resolve(), "python3")
+    down = client.run("down", "--on", "demo")
+
+    assert (0, 0) == (up.status, down.status)
+    assert "passed over: as asked: 512 requests need " in up.err
+    assert ["1"] == re.findall(r"(?m)^attempt (\d+): ", up.err)
+    assert re.search(r"(?m)^forecast: \d+ of \d+ figures as printed", up.err)
+    assert none_left(home)
+
+
+def test_up_on_demo_without_a_plan(client: Client) -> None:
+    """
+    Blindly: several attempts, a table of them, an endpoint that answers; and down.
     """
     port = free_port()
 
-    up = client.run("up", "--on", "demo", "--port", str(port))
+    up = client.run("up", "--on", "demo", "--no-plan", "--port", str(port))
     home = DemoHome(home_of(client.state).resolve(), "python3")
     answer = chat(port)
     while_up = [role for _, _, role in home.living()]

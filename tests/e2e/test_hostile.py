@@ -217,7 +217,7 @@ class TestBoxes:
         """
         rented = rent(hostile=Hostile(free_late_s=1.0))
 
-        done = here(rented.client).run("up", "second", "--on", "box", "--json")
+        done = here(rented.client).run("up", "second", "--on", "box", "--no-plan", "--json")
 
         assert (0, ["oom-kv-pool", None]) == (done.status, causes(done))
 

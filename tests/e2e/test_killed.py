@@ -33,7 +33,7 @@ def kill_at(rented: Rented, moment: str, delay: float) -> str:
     """
     Start `up`, and kill it so many seconds after it said something; what it had said by then.
     """
-    going = rented.client.start("up", "second", "--on", "box")
+    going = rented.client.start("up", "second", "--on", "box", "--no-plan")
     going.until(moment)
     time.sleep(delay)
     going.send(signal.SIGKILL)
@@ -46,7 +46,7 @@ def go_on(rented: Rented) -> Done:
     """
     done = rented.client.run("attach", "--on", "box", "--json")
     if done.status == 2 and "there is no run" in done.err:
-        return rented.client.run("up", "second", "--on", "box", "--json")
+        return rented.client.run("up", "second", "--on", "box", "--no-plan", "--json")
     return done
 
 
@@ -83,7 +83,7 @@ def test_during_the_second_attempt(rented: Rented) -> None:
     Killed while attempt 2 starts: `attach` follows that very attempt, and its log is kept whole.
     """
     rented.home.change(speed=60.0)
-    going = rented.client.start("up", "second", "--on", "box")
+    going = rented.client.start("up", "second", "--on", "box", "--no-plan")
     going.until("attempt 2: second").until("loading weights")
     launched = [line for line in going.err.splitlines() if line.startswith("launched in")]
     going.send(signal.SIGKILL).done()

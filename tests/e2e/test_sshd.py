@@ -26,7 +26,7 @@ def test_the_seed_case(rented: Rented) -> None:
     """
     client, home = rented.client, rented.home
 
-    up = client.run("up", "seed", "--on", "box", "--json")
+    up = client.run("up", "seed", "--on", "box", "--no-plan", "--json")
     answer = chat(rented.port)
     while_up = census(home)
     history = client.run("history", "--json")
@@ -129,7 +129,7 @@ def test_detach_and_attach_from_another_machine(rented: Rented) -> None:
     """
     One client launches and leaves; another, with a journal of its own, goes on to READY.
     """
-    left = rented.client.run("up", "second", "--on", "box", "--detach", "--no-log")
+    left = rented.client.run("up", "second", "--on", "box", "--no-plan", "--detach", "--no-log")
     other = Client(rented.folder / "other")
     other.write_hosts((rented.client.folder / "hosts.toml").read_text())
 
