@@ -74,6 +74,11 @@ def _subject(asked: dict[str, Any]) -> "tuple[ServerSpec, Predict]":
     given = Given(**{name: asked.pop(name) for name in Given.__struct_fields__ if name != "gpu"})
     gpu = asked.pop("gpu")
     if given.model is not None:
+        if asked.get("on"):
+            raise ConfigError(
+                "`--model` is for a plan without a box, and `--on` names one",
+                hint="keep one of the two; on a box `--set model_path=PATH` names another model",
+            )
         from mtpdeploy.cli.planning import without_box  # noqa: PLC0415
 
         return without_box(options.Asked(**asked), Given(**{**_fields(given), "gpu": gpu}))

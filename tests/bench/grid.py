@@ -2,9 +2,9 @@
 Whether the first attempt is the one that works: `python -m tests.bench.grid`.
 
 Every release times some cards times some wishes of a user, each on a simulated box: the ladder climbed
-blindly, and led by the forecast, as `up --no-plan` and `up` do. The demo's own server is started each time, in
-this process: its arguments are resolved, its pools sized, its graphs captured, and one full chunk of prefill
-is asked of it.
+blindly, and led by the forecast, as `up --no-plan` and `up` do. The demo's own server is started each time,
+in this process: its arguments are resolved, its pools sized, its graphs captured, and one full chunk of
+prefill is asked of it.
 
 Seconds are those that the demo lets pass: 6 s to import, 9 s to the scheduler's worker, 31 s for the
 target's weights, 4 s for the draft's, 1 s for pools, 4 s and 0.2 s a size for decode graphs, 12 s for those

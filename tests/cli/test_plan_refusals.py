@@ -32,6 +32,11 @@ BAD_CARDS = {
         "`--gpu`: there is no card `h1000` in the table",
         "near ones are `h100`, `h200`, `h100-nvl`, `gh200`; any other by `--gpu-mib N`",
     ),
+    "a card and a box": (
+        ("--gpu", "h100", "--on", "demo"),
+        "`--model` is for a plan without a box, and `--on` names one",
+        "keep one of the two; on a box `--set model_path=PATH` names another model",
+    ),
     "no card": (
         (),
         "a plan needs a box or a card",
