@@ -124,7 +124,7 @@ class Climb:
         if found.proven:
             tools.note("this configuration was ready here before")
         if found.server is None and first:
-            raise nothing_fits(self._order, found)
+            raise nothing_fits(self._order, self._facts, found)
         if found.server is None:
             tools.note("nothing left on the ladder is predicted to fit; it is tried all the same")
         else:

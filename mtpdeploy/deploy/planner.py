@@ -23,6 +23,7 @@ from mtpdeploy.deploy.order import Order, Tools
 from mtpdeploy.engines.base import Engine
 from mtpdeploy.engines.sglang.sizing.reserve import CONTEXT_BYTES, CONTEXT_UNCERTAINTY
 from mtpdeploy.errors import BoxUnfit
+from mtpdeploy.remote.stale import never_ended
 
 TELLING = (Stage.WEIGHTS_LOADED, Stage.DRAFT_LOADED)
 """Stages whose figures decide the pools: what comes later is sized from them."""
@@ -40,12 +41,17 @@ class Unplanned(Struct, frozen=True):
 
 
 def predictor(
-    engine: Engine, facts: Facts, seen: Seen | None = None, *, running: bool = False
+    engine: Engine,
+    facts: Facts,
+    seen: Seen | None = None,
+    *,
+    running: bool = False,
+    keep_others: bool = False,
 ) -> Predict | Unplanned:
     """
     A function that forecasts servers of the surveyed model on the surveyed box.
 
-    What is ours and in the way counts as gone: it will be ended before the launch. `seen` is of an earlier
+    What is in the way and will be ended before the launch counts as gone. `seen` is of an earlier
     start there, or of the attempt itself that is `running`.
     """
     model = facts.model
@@ -60,7 +66,7 @@ def predictor(
     weights, version = weights_of(model, shape), facts.sglang_version
 
     def predict(server: ServerSpec) -> Forecast | None:
-        card = card_of(facts, server)
+        card = card_of(facts, server, keep_others=keep_others)
         if card is None:
             return None
         known = seen if seen is None or running else _as_today(still_true(seen, server), card)
@@ -76,7 +82,7 @@ def look_ahead(
     What forecasts on fresh facts, and what is remembered of the box, make of a step that the ladder suggests.
     """
     known = Memory(state, facts).read()
-    predict = predictor(engine, facts, known.seen)
+    predict = predictor(engine, facts, known.seen, keep_others=order.options.keep_others)
     if isinstance(predict, Unplanned):
         return predict
     before = None if ascent.outcomes else proven_before(order.server, known, predict)
@@ -134,10 +140,14 @@ class Foreteller:
         )
 
 
-def nothing_fits(order: Order, foreseen: Foreseen) -> BoxUnfit:
+def nothing_fits(order: Order, facts: Facts, foreseen: Foreseen) -> BoxUnfit:
     """
-    The error where every configuration on the ladder is predicted to fail.
+    The error where every configuration on the ladder is predicted to fail: what is in the way, and is never
+    ended, or that nothing fits.
     """
+    clearance = judge(facts, order.server, keep_others=order.options.keep_others)
+    if (problem := never_ended(order.host.name, clearance)) is not None:
+        return problem
     ends = foreseen.passed[:1] + foreseen.passed[-1:]
     passed = [f"{', '.join(one.changed) or 'as asked'}: {one.reason}" for one in ends]
     listed = "; ".join(dict.fromkeys(passed))
@@ -158,14 +168,14 @@ def _as_today(seen: Seen, card: Card) -> Seen:
     return structs.replace(seen, free=None)
 
 
-def card_of(facts: Facts, server: ServerSpec) -> Card | None:
+def card_of(facts: Facts, server: ServerSpec, *, keep_others: bool = False) -> Card | None:
     """
     The smallest of the cards that a server may use; None where there is none.
     """
     gpus = wanted_gpus(facts, server)
     if not gpus:
         return None
-    clearance = judge(facts, server, keep_others=False)
+    clearance = judge(facts, server, keep_others=keep_others)
     ending = {one for blocker in (*clearance.ours, *clearance.others) for one in blocker.family}
     held = [process.gpu_bytes for process in facts.processes if process.id in ending]
     free = min(

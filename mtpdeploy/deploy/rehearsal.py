@@ -98,7 +98,7 @@ def _problem(
     except BoxUnfit as error:
         return error
     if foreseen is not None and foreseen.server is None:
-        return nothing_fits(order, foreseen)
+        return nothing_fits(order, facts, foreseen)
     return never_ended(order.host.name, clearance) if clearance else None
 
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from mtpdeploy.clock import SystemClock
 from mtpdeploy.core.diagnosis import Cause, Milestone, Stage, Verdict
 from mtpdeploy.core.foresight import Foreseen, Passed
-from mtpdeploy.core.machine import Facts, Host
+from mtpdeploy.core.machine import Facts, GpuHolder, Host
 from mtpdeploy.core.memory import Fit, Forecast, Seen
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.deploy.order import Options, Order, Tools
@@ -295,6 +295,22 @@ class TestCard:
 
         assert 56 * GIB - CONTEXT_BYTES == card.free
 
+    def test_what_is_kept_stays(self) -> None:
+        """
+        With `--keep-others` the memory of another server of the same user is not counted as free.
+        """
+        members = tree(gpu=CARDS[0])
+        crowd = facts(*members, used=(80 * 1024,))
+        ended = card_of(crowd, asked())
+        kept = card_of(
+            crowd, structs.replace(asked(), flags={**asked().flags, "port": 30999}), keep_others=True
+        )
+        assert ended is not None
+        assert kept is not None
+
+        assert ended.free > 90 * GIB
+        assert kept.free < 16 * GIB
+
     def test_a_full_card(self) -> None:
         """
         Less than nothing is never free.
@@ -371,7 +387,7 @@ def test_the_error_where_nothing_fits() -> None:
         ]
     )
     order = Order(asked(), host, LADDERS["default"], Options())
-    error = nothing_fits(order, Foreseen(None, (), passed, None))
+    error = nothing_fits(order, facts(used=(4,)), Foreseen(None, (), passed, None))
 
     assert (
         "nothing on the ladder `default` is predicted to fit on `h200-a`: "
@@ -380,3 +396,17 @@ def test_the_error_where_nothing_fits() -> None:
     assert error.hint is not None
     assert "--solve" in error.hint
     assert "--no-plan" in error.hint
+
+
+def test_what_is_in_the_way_is_named_first() -> None:
+    """
+    Where a stranger holds the memory that is missing, that is the error: it can be ended, a forecast cannot.
+    """
+    stranger = process(7, "python train.py", kind="", user="other", gpu_bytes={CARDS[0]: 90 * GIB})
+    holder = GpuHolder(gpu_uuid=CARDS[0], pid=7, name="python", visible=True, used_bytes=90 * GIB)
+    box = structs.replace(facts(stranger, used=(90 * 1024,)), gpu_holders=(holder,))
+    order = Order(asked(), Host(name="a", address="203.0.113.20"), LADDERS["default"], Options())
+
+    error = nothing_fits(order, box, Foreseen(None, (), (Passed(None, (), "too much"),), None))
+
+    assert error.message.startswith("something on `a` is in the way, and mtpdeploy never ends it")
