@@ -5,6 +5,8 @@ Only what every release 0.5.6-0.5.23 refuses, or cannot start with, stands here:
 understands in a way of its own (`chunked_prefill_size = -1`) is left to SGLang.
 """
 
+import math
+
 from msgspec import Struct
 
 
@@ -25,15 +27,25 @@ class Range(Struct, frozen=True):
             return number > self.least and (self.most is None or number < self.most)
         return number >= self.least and (self.most is None or number <= self.most)
 
+    @property
+    def lower(self) -> str:
+        """
+        The lower end in words, "" where there is none.
+        """
+        if self.least == -math.inf:
+            return ""
+        return f"{'above' if self.open_ends else 'from'} {self.least:g}"
+
     def __str__(self) -> str:
-        if self.open_ends:
-            return f"above {self.least:g}" + ("" if self.most is None else f" and below {self.most:g}")
-        return f"from {self.least:g}" + ("" if self.most is None else f" to {self.most:g}")
+        if self.most is None:
+            return self.lower
+        return f"{self.lower} {'and below' if self.open_ends else 'to'} {self.most:g}"
 
 
 SHARE = Range(0, 1, open_ends=True)
 COUNT = Range(1)
 AMOUNT = Range(0)
+ANY = Range(-math.inf)
 
 RANGES = {
     # A share of the GPU's memory (srt/server_args.py, help text): at 0 no pool fits, at 1 no activation does.
@@ -61,6 +73,9 @@ RANGES = {
     "speculative_eagle_topk": COUNT,
     "speculative_num_draft_tokens": COUNT,
     "speculative_num_steps": AMOUNT,
+    # Tokens between two tracked states, and of a cache of them (srt/server_args.py, defaults).
+    "mamba_track_interval": COUNT,
+    "linear_replayssm_cache_len": COUNT,
     # Divisors: every so many tokens or batches (srt/managers/scheduler_output_processor_mixin.py).
     "stream_interval": COUNT,
     "decode_log_interval": COUNT,

@@ -6,35 +6,36 @@ from msgspec import Struct
 
 from mtpdeploy.core.model import ModelShape
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.engines.sglang.limits import ANY, RANGES
 
-WITHIN: dict[str, tuple[float, int]] = {
-    "mem_fraction_static": (1e-6, 1),
-    "mamba_full_memory_ratio": (1e-6, 1_000_000),
-    "max_running_requests": (1, 1_000_000),
-    "max_mamba_cache_size": (1, 10_000_000),
-    "max_total_tokens": (1, 10_000_000_000),
-    "chunked_prefill_size": (-1, 1 << 24),
-    "max_prefill_tokens": (1, 1 << 24),
-    "context_length": (1, 1 << 30),
-    "page_size": (1, 65_536),
-    "tp_size": (1, 4096),
-    "pp_size": (1, 4096),
-    "dp_size": (1, 4096),
-    "ep_size": (1, 4096),
-    "speculative_num_steps": (0, 1000),
-    "speculative_eagle_topk": (1, 1000),
-    "speculative_num_draft_tokens": (1, 10_000),
-    "cuda_graph_max_bs_decode": (1, 65_536),
-    "cuda_graph_max_bs_prefill": (1, 1 << 24),
-    "mamba_track_interval": (1, 1 << 30),
-    "linear_replayssm_cache_len": (1, 1 << 20),
-    "hicache_size": (0, 1_000_000),
-    "hicache_ratio": (1e-6, 10_000),
+MOST: dict[str, int] = {
+    "mem_fraction_static": 1,
+    "mamba_full_memory_ratio": 1_000_000,
+    "max_running_requests": 1_000_000,
+    "max_mamba_cache_size": 10_000_000,
+    "max_total_tokens": 10_000_000_000,
+    "chunked_prefill_size": 1 << 24,
+    "max_prefill_tokens": 1 << 24,
+    "context_length": 1 << 30,
+    "page_size": 65_536,
+    "tp_size": 4096,
+    "pp_size": 4096,
+    "dp_size": 4096,
+    "ep_size": 4096,
+    "speculative_num_steps": 1000,
+    "speculative_eagle_topk": 1000,
+    "speculative_num_draft_tokens": 10_000,
+    "cuda_graph_max_bs_decode": 65_536,
+    "cuda_graph_max_bs_prefill": 1 << 24,
+    "mamba_track_interval": 1 << 30,
+    "linear_replayssm_cache_len": 1 << 20,
+    "hicache_size": 1_000_000,
+    "hicache_ratio": 10_000,
 }
 """
-Numbers from which memory is worked out, and between what they can lie on any machine there is.
+Numbers from which memory is worked out, and the largest that any machine there is could have use for.
 
--1 takes prefill in one piece; the least fraction and ratio stand for "above 0".
+The least that a flag takes stands in `limits`.
 """
 
 KNOWN = (
@@ -81,14 +82,13 @@ def nonsense(server: ServerSpec) -> tuple[Nonsense, ...]:
     The values of a server that cannot be on any machine.
     """
     found = []
-    for flag, (least, most) in WITHIN.items():
-        value = server.number(flag)
+    for flag, most in MOST.items():
+        value, takes = server.number(flag), RANGES.get(flag, ANY)
         # Not a number is within nothing.
-        if value is not None and not least <= value <= most:
-            allowed = (
-                f"from {least:,} to {most:,}" if least >= 1 or least <= 0 else f"above 0, up to {most:,}"
+        if value is not None and not (takes.holds(value) and value <= most):
+            found.append(
+                Nonsense(flag, server.flags[flag], ", ".join(filter(None, (takes.lower, f"up to {most:,}"))))
             )
-            found.append(Nonsense(flag, server.flags[flag], allowed))
     return tuple(found)
 
 
