@@ -91,10 +91,11 @@ class Card(Struct, frozen=True):
     """
     What a server runs on, one GPU of it.
 
-    `total_mib` is what nvidia-smi calls its memory, `reserved_mib` what CUDA never hands out of it. `free`
-    are the bytes free before the weights are loaded (`avail mem` at SGLang's `Load weight begin`), None
-    where they are to be estimated. `capability` is the compute capability. `host_free` and `host_limit` are
-    bytes of host memory: free, and what the control group allows.
+    `total_mib` is what nvidia-smi calls its memory, `reserved_mib` what CUDA never hands out of it. `unused`
+    are the bytes that nobody holds before the server starts, `free` those before it loads its weights (`avail
+    mem` at SGLang's `Load weight begin`); None where they are to be estimated. `capability` is the compute
+    capability. `host_free` and `host_limit` are bytes of host memory: free, and what the control group
+    allows.
     """
 
     total_mib: int
@@ -103,6 +104,7 @@ class Card(Struct, frozen=True):
     host_free: int | None = None
     host_limit: int | None = None
     reserved_mib: int = 0
+    unused: int | None = None
 
 
 class Weights(Struct, frozen=True):

@@ -21,7 +21,6 @@ from mtpdeploy.core.units import MIB
 from mtpdeploy.deploy.calibration import Calibration, Memory, seen_in, still_true
 from mtpdeploy.deploy.order import Order, Tools
 from mtpdeploy.engines.base import Engine
-from mtpdeploy.engines.sglang.sizing.reserve import CONTEXT_BYTES, CONTEXT_UNCERTAINTY
 from mtpdeploy.errors import BoxUnfit
 from mtpdeploy.remote.stale import never_ended
 
@@ -69,8 +68,13 @@ def predictor(
         card = card_of(facts, server, keep_others=keep_others)
         if card is None:
             return None
-        known = seen if seen is None or running else _as_today(still_true(seen, server), card)
-        return engine.forecast(server, shape, version, card, weights, known)
+        if seen is None:
+            return engine.forecast(server, shape, version, card, weights, None)
+        if running:
+            return engine.forecast(
+                server, shape, version, structs.replace(card, free=seen.free), weights, seen
+            )
+        return engine.forecast(server, shape, version, card, weights, still_true(seen, server))
 
     return predict
 
@@ -158,16 +162,6 @@ def nothing_fits(order: Order, facts: Facts, foreseen: Foreseen) -> BoxUnfit:
     )
 
 
-def _as_today(seen: Seen, card: Card) -> Seen:
-    """
-    What was seen, without memory that was free then and is not now, or the other way round.
-    """
-    known, now = seen.free, card.free
-    if known is None or now is None or abs(known - now) <= CONTEXT_UNCERTAINTY:
-        return seen
-    return structs.replace(seen, free=None)
-
-
 def card_of(facts: Facts, server: ServerSpec, *, keep_others: bool = False) -> Card | None:
     """
     The smallest of the cards that a server may use; None where there is none.
@@ -178,14 +172,14 @@ def card_of(facts: Facts, server: ServerSpec, *, keep_others: bool = False) -> C
     clearance = judge(facts, server, keep_others=keep_others)
     ending = {one for blocker in (*clearance.ours, *clearance.others) for one in blocker.family}
     held = [process.gpu_bytes for process in facts.processes if process.id in ending]
-    free = min(
+    unused = min(
         # Who holds what may be hidden; what a launch waits for is told all the same, less what is tolerated.
         max(gpu.free_bytes + sum(of.get(gpu.uuid, 0) for of in held), clearance.memory.get(gpu.uuid, 0))
         for gpu in gpus
     )
     return Card(
         total_mib=min(gpu.total_bytes for gpu in gpus) // MIB,
-        free=max(0, free - CONTEXT_BYTES),
+        unused=unused,
         capability=gpus[0].compute_capability,
         host_free=facts.ram_free_bytes,
         host_limit=facts.ram_limit_bytes,

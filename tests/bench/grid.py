@@ -32,7 +32,6 @@ from mtpdeploy.deploy.order import MAX_ATTEMPTS
 from mtpdeploy.deploy.planner import weights_of
 from mtpdeploy.engines.sglang import SGLANG
 from mtpdeploy.engines.sglang.concessions import release
-from mtpdeploy.engines.sglang.sizing.reserve import CONTEXT_BYTES
 from tests.bench.figures import Figure, table
 from tests.engines.sglang.sizing.models import CONFIG_27B, CONFIG_NEXT, shape
 from tests.engines.sglang.sizing.random_starts import VERSIONS, taken
@@ -167,7 +166,7 @@ class Box(Struct, frozen=True):
         found = shape(model.config)
         card = Card(
             total_mib=gpu.total_mib,
-            free=gpu.torch_total_mib * MIB - CONTEXT_BYTES,
+            unused=gpu.torch_total_mib * MIB,
             capability=gpu.compute_cap,
             host_free=int(self.simulated.host_memory_gb * 1e9),
         )

@@ -18,7 +18,6 @@ from mtpdeploy.deploy.order import Options, Order, Tools
 from mtpdeploy.deploy.planner import Foreteller, Unplanned, card_of, nothing_fits, predictor, weights_of
 from mtpdeploy.engines.sglang import SGLANG
 from mtpdeploy.engines.sglang.rungs import LADDERS
-from mtpdeploy.engines.sglang.sizing.reserve import CONTEXT_BYTES
 from tests.core.crowds import CARDS, facts, ours, process, tree
 from tests.deploy.planning import GIB, KEPT, MODEL, asked, box, record
 from tests.engines.sglang.sizing.models import CONFIG_27B, CONFIG_DENSE, shape
@@ -260,8 +259,8 @@ class TestCard:
         assert alone is not None
 
         assert 96 * 1024 == card.total_mib
-        assert 96 * GIB - (1000 << 20) - CONTEXT_BYTES == card.free
-        assert 96 * GIB - (4 << 20) - CONTEXT_BYTES == alone.free
+        assert 96 * GIB - (1000 << 20) == card.unused
+        assert 96 * GIB - (4 << 20) == alone.unused
 
     def test_memory_that_comes_back(self) -> None:
         """
@@ -272,7 +271,7 @@ class TestCard:
         card = card_of(crowd, asked())
         assert card is not None
 
-        assert 96 * GIB - CONTEXT_BYTES == card.free
+        assert 96 * GIB == card.unused
 
     def test_memory_that_comes_back_of_hidden_processes(self) -> None:
         """
@@ -283,7 +282,7 @@ class TestCard:
         card = card_of(crowd, asked())
         assert card is not None
 
-        assert 95 * GIB - CONTEXT_BYTES == card.free
+        assert 95 * GIB == card.unused
 
     def test_memory_of_strangers_is_gone(self) -> None:
         """
@@ -293,7 +292,7 @@ class TestCard:
         card = card_of(facts(stranger, used=(4,)), asked())
         assert card is not None
 
-        assert 56 * GIB - CONTEXT_BYTES == card.free
+        assert 56 * GIB == card.unused
 
     def test_what_is_kept_stays(self) -> None:
         """
@@ -308,8 +307,8 @@ class TestCard:
         assert ended is not None
         assert kept is not None
 
-        assert (ended.free or 0) > 90 * GIB
-        assert (kept.free or 0) < 16 * GIB
+        assert (ended.unused or 0) > 90 * GIB
+        assert (kept.unused or 0) < 16 * GIB
 
     def test_a_full_card(self) -> None:
         """
@@ -319,7 +318,7 @@ class TestCard:
         card = card_of(facts(stranger, used=(4,)), asked())
         assert card is not None
 
-        assert 0 == card.free
+        assert 0 == card.unused
 
 
 class TestWeights:

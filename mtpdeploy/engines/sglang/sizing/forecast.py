@@ -85,7 +85,7 @@ def forecast(
         host_needed=host_bytes(asked, server, pools, host),
         figures=_figures(judged),
         verdict_figures=_verdict_figures(judged, card),
-        notes=_notes(asked, given, card, weights),
+        notes=_notes(asked, given, card, weights, estimated=_is_estimated(loads, card, seen)),
     )
     return structs.replace(result, reason=reason(asked, loads, pools, result))
 
@@ -123,9 +123,7 @@ class _Judged(Struct, frozen=True):
 def _loads(asked: Asked, card: Card, weights: Weights, seen: Seen | None) -> Loads:
     ranks = asked.tp * asked.pp
     known = seen or Seen()
-    free = known.free or card.free
-    if free is None:
-        free = max(0, (card.total_mib - card.reserved_mib) * MIB - CONTEXT_BYTES)
+    free = _free(card, known.free)
     parameters, model = asked.model.parameters, asked.model
     target = known.weights or (weights.target if weights.target is not None else model_bytes(model))
     target = target if known.weights else target // ranks
@@ -138,6 +136,22 @@ def _loads(asked: Asked, card: Card, weights: Weights, seen: Seen | None) -> Loa
         draft //= asked.tp
     shares = model.mtp_layers > 0 and draft > 2 * table
     return Loads(free=free, weights=target, draft=draft, draft_kept=draft - 2 * table if shares else draft)
+
+
+def _free(card: Card, seen: int | None) -> int:
+    """
+    What is free before the weights: as told, else as seen earlier unless today's memory speaks against it.
+    """
+    if card.free is not None:
+        return card.free
+    whole = (card.total_mib - card.reserved_mib) * MIB
+    estimate = max(0, (whole if card.unused is None else card.unused) - CONTEXT_BYTES)
+    same = seen is not None and (card.unused is None or abs(seen - estimate) <= CONTEXT_UNCERTAINTY)
+    return seen if seen is not None and same else estimate
+
+
+def _is_estimated(loads: Loads, card: Card, seen: Seen | None) -> bool:
+    return loads.free not in (card.free, seen.free if seen else None)
 
 
 def model_bytes(model: ModelShape) -> int:
@@ -212,7 +226,7 @@ def _input_uncertainty(card: Card, weights: Weights, loads: Loads, seen: Seen | 
     """
     known = seen or Seen()
     unsure = UNNAMED_BYTES
-    if card.free is None and known.free is None:
+    if _is_estimated(loads, card, seen):
         unsure += CONTEXT_UNCERTAINTY
     if weights.target is None and known.weights is None:
         unsure += int(WEIGHTS_UNCERTAINTY * loads.weights)
@@ -292,11 +306,14 @@ def _verdict_figures(judged: _Judged, card: Card) -> dict[str, float]:
     return found
 
 
-def _notes(asked: Asked, server: ServerSpec, card: Card, weights: Weights) -> tuple[str, ...]:
+def _notes(
+    asked: Asked, server: ServerSpec, card: Card, weights: Weights, *, estimated: bool
+) -> tuple[str, ...]:
     column, exact = column_for(parse_version(asked.version))
     found = [] if exact else [f"SGLang {asked.version} is not known here; planned as {column}"]
-    if card.free is None:
-        found.append("memory free before the weights is estimated: the card's less a CUDA context")
+    if estimated:
+        what = "the card's" if card.unused is None else "what is free now"
+        found.append(f"memory free before the weights is estimated: {what} less a CUDA context")
     if weights.target is None:
         found.append("the weights' size is worked out from config.json, within some 5 %")
     found += [
