@@ -1,0 +1,65 @@
+"""
+The catalogue of SGLang's failures by subject: what a line means, with a real example of it.
+
+EXCEPTIONS are searched in the last line (and the message lines after it) of a traceback that ended a
+process; RECORDS in log records and in argparse's last line. Numbers in comments are those of the
+catalogue of sglang-facts, section 3. Where a source says "torch", "CUDA", "Transformers" …, the text is
+printed by that library under SGLang. A weight of 5 is an exception without a name here, 6 to 9 a name that
+a further line of the same message may better; how a process ended weighs less than what it said before.
+Among equals the first counts, in the order of the subjects below.
+
+A pattern with `(in ` is also searched in the exception followed by the place that raised it, as in
+`AssertionError (in init_kv_buffer: assert x)`: some of SGLang's checks have no words, some words of a
+library say nothing without the place.
+"""
+
+from mtpdeploy.core.diagnosis import Signature
+from mtpdeploy.engines.sglang.signatures import flags, gpus, kernels, memory, model, network, processes
+from mtpdeploy.engines.sglang.signatures.ordinary import (
+    ORDINARY_DETOKENIZER,
+    ORDINARY_PARENT,
+    ORDINARY_SCHEDULER,
+    SILENT,
+    WARMUP,
+)
+
+__all__ = (
+    "EXCEPTIONS",
+    "NAMED",
+    "ORDINARY_DETOKENIZER",
+    "ORDINARY_PARENT",
+    "ORDINARY_SCHEDULER",
+    "PLACED",
+    "RECORDS",
+    "SIGNATURES",
+    "SILENT",
+    "WARMUP",
+)
+
+NAMED = 10
+"""The weight of a root cause with a name."""
+
+EXCEPTIONS: tuple[Signature, ...] = (
+    *memory.EXCEPTIONS,
+    *flags.EXCEPTIONS,
+    *kernels.EXCEPTIONS,
+    *gpus.EXCEPTIONS,
+    *model.EXCEPTIONS,
+    *processes.EXCEPTIONS,
+    *network.EXCEPTIONS,
+)
+"""What the exception that ended a process means."""
+
+RECORDS: tuple[Signature, ...] = (
+    *network.RECORDS,
+    *flags.RECORDS,
+    *kernels.RECORDS,
+    *processes.RECORDS,
+)
+"""What a log record, or a bare line outside any traceback, means."""
+
+PLACED: tuple[Signature, ...] = tuple(s for s in EXCEPTIONS if r" \(in " in s.pattern)
+"""Those that name the place in which an exception was raised."""
+
+SIGNATURES: tuple[Signature, ...] = EXCEPTIONS + RECORDS
+"""The whole catalogue."""

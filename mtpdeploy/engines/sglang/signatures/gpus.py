@@ -1,0 +1,88 @@
+"""
+The GPUs of the box: drivers, how many there are, what is free on each, how a model divides among them.
+"""
+
+from mtpdeploy.core.diagnosis import Cause, Signature
+
+EXCEPTIONS: tuple[Signature, ...] = (
+    # 55
+    Signature(
+        cause=Cause.GPU_TOO_OLD,
+        pattern=r"SGLang only supports sm75 and above",
+        example="RuntimeError: SGLang only supports sm75 and above.",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 model_executor/model_runner.py",
+    ),
+    # 46
+    Signature(
+        cause=Cause.CUDNN_TOO_OLD,
+        pattern=r"CuDNN Compatibility Issue Detected",
+        example="RuntimeError: CRITICAL WARNING: PyTorch 2.9.1 & CuDNN Compatibility Issue Detected",
+        seen_in="0.5.6-0.5.9",
+        source="sglang 0.5.9 server_args.py",
+    ),
+    # 50, 51
+    Signature(
+        cause=Cause.DRIVER_TOO_OLD,
+        pattern=(
+            r"The NVIDIA driver on your system is too old|CUDA driver version is insufficient"
+            r"|forward compatibility was attempted|system has unsupported display driver"
+        ),
+        example=(
+            "RuntimeError: The NVIDIA driver on your system is too old (found version 12040). Please "
+            "update your "
+            "GPU driver"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="torch, CUDA errors 803 and 804",
+    ),
+    # 52, 54
+    Signature(
+        cause=Cause.NO_GPU,
+        pattern=(
+            r"No CUDA GPUs are available|No accelerator \(CUDA|Found no NVIDIA driver on your system"
+            r"|Torch not compiled with CUDA enabled|module 'torch\._C' has no attribute '_cuda_setDevice'"
+            r"|nvidia-smi not found|nvidia-smi error:"
+        ),
+        example=(
+            "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) or platform plugin is available."
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="a real start without a GPU, 0.5.23; torch; sglang 0.5.9 utils/common.py",
+    ),
+    # 53
+    Signature(
+        cause=Cause.GPU_COUNT,
+        pattern=r"invalid device ordinal|AssertionError.{0,200}gpu_id < num_gpus",
+        example="torch.AcceleratorError: CUDA error: invalid device ordinal",
+        seen_in="0.5.6-0.5.23",
+        source="CUDA",
+    ),
+    # 68
+    Signature(
+        cause=Cause.PARALLEL_SHAPE,
+        pattern=(
+            r"\b\d+ is not divisible by \d+|size_k = \d+, is not divisible by"
+            r"|must be divisible by (?:moe_tp_size|ep_size)"
+            r"|is not divisible by (?:weight quantization|min_thread|group_size)"
+            r"|AssertionError \(in .{0,200}% [\w.]*tp_size == 0"
+        ),
+        example="AssertionError: 64 is not divisible by 7",
+        seen_in="0.5.6-0.5.23",
+        source=(
+            "sglang 0.5.9 distributed/utils.py and model_executor/model_runner.py; a public report "
+            "of 2026-06-11"
+        ),
+    ),
+    # 20
+    Signature(
+        cause=Cause.GPUS_UNBALANCED,
+        pattern=r"The memory capacity is unbalanced",
+        example=(
+            "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
+            "min_per_gpu_memory=8.88, local_gpu_memory=11.90"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.6 model_executor/model_runner.py, 0.5.23 distributed/bootstrap.py; issue 1533",
+    ),
+)

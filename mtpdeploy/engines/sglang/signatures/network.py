@@ -1,0 +1,64 @@
+"""
+Ports and the network: the HTTP port, ports that SGLang chooses, NCCL, other nodes.
+"""
+
+from mtpdeploy.core.diagnosis import Cause, Signature
+
+EXCEPTIONS: tuple[Signature, ...] = (
+    # 71, 72
+    Signature(
+        cause=Cause.INTERNAL_PORT_TAKEN,
+        pattern=(
+            r"Port is already in use\. dist_init_port|\w+ at \d+ is not available in \d+ seconds"
+            r"|EADDRINUSE|server socket has failed to listen|ZMQError: Address already in use"
+        ),
+        example="ValueError: dist_init_port at 30233 is not available in 30 seconds.",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 server_args.py and utils/common.py; torch, ZeroMQ",
+    ),
+    # 78
+    Signature(
+        cause=Cause.NCCL_FAILED,
+        pattern=r"NCCL error|nccl\w+Error\b|unhandled (?:system|cuda) error|DistBackendError",
+        example=(
+            "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, unhandled "
+            "system error, "
+            "NCCL version 2.29.7"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="torch, NCCL",
+    ),
+    # 79, after 72, which wears the same name
+    Signature(
+        cause=Cause.PEER_UNREACHABLE,
+        pattern=r"client socket has (?:timed out|failed to connect)|DistNetworkError",
+        example=(
+            "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms "
+            "while trying to "
+            "connect to (10.0.0.1, 20000)."
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="torch",
+    ),
+    Signature(
+        cause=Cause.PEER_ACCESS,
+        pattern=r"peer access is not supported|CUDART error:|custom_all_reduce\S* .{0,80}failed",
+        example="RuntimeError: CUDART error: peer access is not supported between these two devices",
+        seen_in="0.5.6-0.5.23",
+        source="CUDA, from sglang 0.5.12 distributed/device_communicators/cuda_wrapper.py",
+    ),
+)
+
+RECORDS: tuple[Signature, ...] = (
+    # 70
+    Signature(
+        cause=Cause.PORT_TAKEN,
+        pattern=r"error while attempting to bind on address .{1,200}(?:address already in use|in use)",
+        example=(
+            "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 33001): "
+            "address already in use"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="a real start on a port that another SGLang held, 0.5.23; uvicorn",
+    ),
+)

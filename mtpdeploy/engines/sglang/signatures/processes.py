@@ -1,0 +1,191 @@
+"""
+Processes and what they need of the box: deaths without an exception, /dev/shm, disks, silence.
+"""
+
+from mtpdeploy.core.diagnosis import Cause, Signature, Stage
+
+_EARLY = (Stage.LAUNCHED, Stage.ARGUMENTS)
+_LATER = tuple(stage for stage in Stage if stage not in _EARLY)
+
+EXCEPTIONS: tuple[Signature, ...] = (
+    # 19
+    Signature(
+        cause=Cause.HOST_OOM_KILLED,
+        pattern=r"scheduler died during initialization \(exit code: -9\)",
+        example=(
+            "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9 "
+            "(SIGKILL), a common cause is the OS OOM killer. Run `dmesg -T | grep -i oom` to check."
+        ),
+        seen_in="0.5.10-0.5.23",
+        source="a real start on a CPU with mem_fraction_static 2.0, 0.5.23",
+        weight=4,
+    ),
+    # 49
+    Signature(
+        cause=Cause.NATIVE_CRASH,
+        pattern=r"scheduler died during initialization \(exit code: -(?:11|6)\)",
+        example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -11).",
+        seen_in="0.5.10-0.5.23",
+        source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -6 SIGABRT",
+        stages=_EARLY,
+        weight=4,
+    ),
+    Signature(
+        cause=Cause.CUDA_FAULT,
+        pattern=r"scheduler died during initialization \(exit code: -(?:11|6)\)",
+        example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -11).",
+        seen_in="0.5.10-0.5.23",
+        source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -6 SIGABRT",
+        stages=_LATER,
+        weight=4,
+    ),
+    # 82
+    Signature(
+        cause=Cause.SHARED_MEMORY_FULL,
+        pattern=r"scheduler died during initialization \(exit code: -7\)",
+        example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -7).",
+        seen_in="0.5.10-0.5.23",
+        source="sglang 0.5.10 entrypoints/engine.py; -7 is SIGBUS; issue 40723",
+        weight=4,
+    ),
+    Signature(
+        cause=Cause.SCHEDULER_DIED,
+        pattern=r"scheduler died during initialization \(exit code: ",
+        example="RuntimeError: Rank 0 scheduler died during initialization (exit code: 1).",
+        seen_in="0.5.10-0.5.23",
+        source="sglang 0.5.10 entrypoints/engine.py",
+        weight=3,
+    ),
+    # 82, before 61: shared memory is a disk of its own
+    Signature(
+        cause=Cause.SHARED_MEMORY_FULL,
+        pattern=(
+            r"No space left on device.{0,120}/dev/shm|/dev/shm.{0,200}No space left"
+            r"|unable to (?:write to|mmap|resize) file </torch_|unable to allocate shared memory\(shm\)"
+        ),
+        example="OSError: [Errno 28] No space left on device: '/dev/shm/sgl_shm_mm_1'",
+        seen_in="0.5.6-0.5.23",
+        source="Linux, torch; sgl-project/sglang issue 40723",
+    ),
+    # 61
+    Signature(
+        cause=Cause.DISK_FULL,
+        pattern=r"No space left on device",
+        example="OSError: [Errno 28] No space left on device",
+        seen_in="0.5.6-0.5.23",
+        source="Linux",
+    ),
+    # 74: says only that something was said above
+    Signature(
+        cause=Cause.SCHEDULER_DIED,
+        pattern=r"Initialization failed\. Please see the error messages above",
+        example="RuntimeError: Initialization failed. Please see the error messages above.",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 entrypoints/engine.py",
+        weight=1,
+    ),
+)
+
+RECORDS: tuple[Signature, ...] = (
+    # 75
+    Signature(
+        cause=Cause.WATCHDOG,
+        pattern=r"watchdog timeout \((?![^)]*self\.soft=True)",
+        example="Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 and 0.5.23 utils/watchdog.py",
+    ),
+    # 19
+    Signature(
+        cause=Cause.HOST_OOM_KILLED,
+        pattern=r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -9\b|^Exit code: -9$",
+        example=(
+            "Subprocess scheduler_0 (pid=9822) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="a real scheduler killed with -9, 0.5.23; sglang 0.5.9 entrypoints/engine.py",
+        weight=4,
+    ),
+    # 49
+    Signature(
+        cause=Cause.CUDA_FAULT,
+        pattern=(
+            r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -(?:11|6)\b|^Exit code: -(?:11"
+            r"|6)$|^Fatal Python error: (?:Segmentation fault|Aborted)"
+        ),
+        example=(
+            "Subprocess scheduler_0 (pid=9822) crashed with exit code -11. Triggering SIGQUIT for cleanup..."
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.10 utils/watchdog.py; -11 is SIGSEGV, -6 SIGABRT; Python",
+        stages=_LATER,
+        weight=4,
+    ),
+    Signature(
+        cause=Cause.NATIVE_CRASH,
+        pattern=r"^Fatal Python error: (?:Segmentation fault|Aborted)|^Exit code: -(?:11|6)$",
+        example="Fatal Python error: Segmentation fault",
+        seen_in="0.5.6-0.5.23",
+        source="Python; sgl-project/sglang issue 3451",
+        stages=_EARLY,
+        weight=4,
+    ),
+    # 82
+    Signature(
+        cause=Cause.SHARED_MEMORY_FULL,
+        pattern=(
+            r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -7\b|^Exit code: -7$"
+            r"|^Fatal Python error: Bus error"
+        ),
+        example="Fatal Python error: Bus error",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.10 utils/watchdog.py; -7 is SIGBUS; Python",
+        weight=4,
+    ),
+    Signature(
+        cause=Cause.SHARED_MEMORY_FULL,
+        pattern=(
+            r"Error while creating shared memory segment|failed to extend /dev/shm/"
+            r"|/dev/shm/.{0,200}No space left on device"
+        ),
+        example=(
+            "box:9822:9901 [0] NCCL WARN Error while creating shared memory segment /dev/shm/nccl-x "
+            "(size 9637888), "
+            "error: No space left on device (28)"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="NCCL",
+    ),
+    Signature(
+        cause=Cause.SCHEDULER_DIED,
+        pattern=r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code|^Rank \d+ scheduler is dead",
+        example="Rank 0 scheduler is dead. Please check if there are relevant logs.",
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 entrypoints/engine.py, 0.5.10 utils/watchdog.py",
+        weight=3,
+    ),
+    # 76: a busy scheduler's as well as a dead one's, so it ends nothing
+    Signature(
+        cause=Cause.DEAF,
+        pattern=r"^Health check failed\. Server couldn't get a response from detokenizer",
+        example=(
+            "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. "
+            "tic start time: 03:15:56. last_heartbeat time: 03:15:30"
+        ),
+        seen_in="0.5.6-0.5.23",
+        source="sglang 0.5.9 and 0.5.23 entrypoints/http_server.py",
+        weight=2,
+        fatal=False,
+    ),
+    # 77
+    Signature(
+        cause=Cause.DETOKENIZER_DIED,
+        pattern=r"^Subprocess detokenizer\w* \(pid=\d+\) crashed with exit code",
+        example=(
+            "Subprocess detokenizer (pid=10150) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
+        ),
+        seen_in="0.5.10-0.5.23",
+        source="a real detokenizer killed with -9, 0.5.23",
+        weight=5,
+    ),
+)
