@@ -64,10 +64,11 @@ def _of_box(asked: options.Asked, attempt: int | None) -> "Inquest":
     from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
 
     with tempfile.NamedTemporaryFile(prefix="mtpdeploy-", suffix=".log") as file:
-        run, _record = save_remote(asked, attempt, file)
+        run, record = save_remote(asked, attempt, file)
         # What somebody stopped did not fail by that.
         status = None if run.stopped_by else run.exit_status
-        return structs.replace(hold(file.name, SGLANG, exit_status=status), name=run.name)
+        held = hold(file.name, SGLANG, exit_status=status, version=record.sglang_version)
+        return structs.replace(held, name=run.name)
 
 
 def _told(one: "Inquest", *, named: bool) -> list[str]:

@@ -129,10 +129,11 @@ class Next(StrEnum):
 
 class Signature(Struct, frozen=True):
     """
-    A pattern that means a cause, with a real example and where it was seen.
+    A pattern that means a cause, with a real example and who prints it.
 
     `pattern` is searched (re.search) in one line. It counts only while the last stage reached is in
-    `stages` (empty: any). `weight` orders findings: the highest wins, then the earliest; 10 for a
+    `stages` (empty: any), and in the releases from the first to the last of `versions` (empty: no end on that
+    side), where the version is known. `weight` orders findings: the highest wins, then the earliest; 10 for a
     root cause, 6 to 9 for one that a further line of the same message may name better, 5 for a general
     exception, 1 for what merely accompanies a death. `fatal` says that no waiting can mend what the
     line tells; what is not fatal explains only a server that lives on.
@@ -141,8 +142,8 @@ class Signature(Struct, frozen=True):
     cause: Cause
     pattern: str
     example: str
-    seen_in: str
     source: str
+    versions: tuple[str, str] = ("", "")
     stages: tuple[Stage, ...] = ()
     weight: int = 10
     fatal: bool = True

@@ -55,16 +55,16 @@ class Inquest(Struct, frozen=True):
     last: str
 
 
-def hold(name: str, engine: Engine, *, exit_status: int | None = None) -> Inquest:
+def hold(name: str, engine: Engine, *, exit_status: int | None = None, version: str = "") -> Inquest:
     """
-    Judge a log file, gzipped or not; `-` is standard input.
+    Judge a log file, gzipped or not; `-` is standard input. `version` is SGLang's, where it is known.
 
     Raises:
         ConfigError: it cannot be read.
     """
     try:
         with _opened(name) as file:
-            return _judge(name, file, engine, exit_status)
+            return _judge(name, file, engine, exit_status, version)
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{name} cannot be read: {reason}", hint="give a log file, or `-`") from None
@@ -87,8 +87,8 @@ def _opened(name: str) -> Iterator[IO[bytes]]:
             yield file
 
 
-def _judge(name: str, file: IO[bytes], engine: Engine, exit_status: int | None) -> Inquest:
-    reading, lines, reached = engine.reading(), Lines(), []
+def _judge(name: str, file: IO[bytes], engine: Engine, exit_status: int | None, version: str) -> Inquest:
+    reading, lines, reached = engine.reading(version), Lines(), []
     ready, moment, last, count = False, None, "", 0
     for piece in _pieces(file):
         for line in lines.feed(piece):

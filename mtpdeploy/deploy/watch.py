@@ -93,7 +93,7 @@ class Watch:
         haste: float = 1.0,
     ) -> None:
         self.record = record
-        self.reading: LogReading = engine.reading()
+        self.reading: LogReading = engine.reading(record.sglang_version)
         self._engine = engine
         self._emit = emit
         self._clock = clock

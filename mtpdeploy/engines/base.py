@@ -58,17 +58,17 @@ class Engine(Struct, frozen=True):
     """
     One server program: its flags, milestones, failures and rungs.
 
-    `command(server, python, version)` builds the command for the version on the box and raises
-    ConfigError for a flag that this version does not know. `forecast(server, model, version, card, weights,
-    seen)` says what the version will make of it before it is launched. `patience` is how many seconds a stage
-    may pass without any sign of progress. `unapplied(server, info, version)` says what runs otherwise than
-    asked for, from what the running server tells of itself.
+    `command(server, python, version)` builds the command for the version on the box and raises ConfigError
+    for a flag that this version does not know. `forecast(server, model, version, card, weights, seen)` says
+    what the version will make of it before it is launched. `reading(version)` reads its log; "" is an unknown
+    version. `patience` is how many seconds a stage may pass without any sign of progress. `unapplied(server,
+    info, version)` says what runs otherwise than asked for, from what the running server tells of itself.
     """
 
     name: str
     command: Callable[[ServerSpec, str, str], Command]
     forecast: Callable[[ServerSpec, ModelShape, str, Card, Weights, Seen | None], Forecast]
-    reading: Callable[[], LogReading]
+    reading: Callable[[str], LogReading]
     knowledge: dict[Cause, Knowledge]
     rungs: dict[str, Rung]
     ladders: dict[str, Ladder]

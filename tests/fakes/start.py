@@ -204,7 +204,7 @@ def _no_acts(settings: Settings) -> Acts:
 
 
 def _read(said: list[bytes]) -> Any:
-    reading = SGLANG.reading()
+    reading = SGLANG.reading("")
     for number, text in enumerate(b"".join(said).decode("utf-8", "replace").split("\n"), 1):
         reading.feed(number, text)
     return reading

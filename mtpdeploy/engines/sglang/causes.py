@@ -110,8 +110,8 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     ),
     Cause.HICACHE_NEEDS_RADIX: Knowledge(
         Next.CLIMB,
-        "Give either enable_hierarchical_cache or disable_radix_cache. SGLang 0.5.8 and 0.5.9 switch the "
-        "radix cache off by themselves for MTP with the no_buffer strategy.",
+        "Give either enable_hierarchical_cache or disable_radix_cache. SGLang 0.5.9 switches the radix "
+        "cache off by itself for MTP with the no_buffer strategy.",
     ),
     Cause.STRATEGY_NEEDS_EXTRA_BUFFER: Knowledge(
         Next.CLIMB,

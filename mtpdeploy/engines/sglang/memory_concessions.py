@@ -287,11 +287,11 @@ def _state_matters(server: ServerSpec, verdict: Verdict, version: str) -> bool:
 
 def _radix_off(server: ServerSpec, version: str) -> bool:
     """
-    Whether the radix cache is off, given or by itself (MTP without extra_buffer in 0.5.8 and 0.5.9).
+    Whether the radix cache is off, given or by itself (MTP without extra_buffer in 0.5.9).
     """
     by_itself = (
         server.mtp is not None
-        and (0, 5, 8) <= release(version) <= (0, 5, 9)
+        and release(version) == (0, 5, 9)
         and server.flags.get(STRATEGY) != "extra_buffer"
     )
     return bool(server.flags.get("disable_radix_cache")) or by_itself

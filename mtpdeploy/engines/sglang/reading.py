@@ -48,8 +48,13 @@ _KEPT = {
 }
 """Under which name the reading keeps a milestone's figure, where the plain one would be ambiguous."""
 
-_CARRIED = ("mem_fraction_static", "effective_running_requests", "watchdog_timeout")
-"""Figures of the log that go with every finding, because rungs need them."""
+_CARRIED = (
+    "mem_fraction_static",
+    "effective_running_requests",
+    "watchdog_timeout",
+    "free_before_weights_gib",
+)
+"""Figures of the log that go with every finding, because rungs and remedies need them."""
 
 _ABOUT_GRAPHS = (Cause.OOM_GRAPHS, Cause.GRAPHS_FAILED)
 """Causes whose rungs depend on which graphs were being captured."""
@@ -68,16 +73,18 @@ class LogReading:
 
     What counts: the first `Scheduler hit an exception` or main traceback, by its last line, judged with
     the stage of the rank that printed it. What does not: whatever follows SGLang's own notice that it
-    ends its processes, tracebacks that somebody logged and survived, and the 19 kB of server_args.
+    ends its processes, tracebacks that somebody logged and survived, and the 19 kB of server_args. Words that
+    the given SGLang `version` does not print mean nothing; without one all count.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, version: str = "") -> None:
         self.stage = Stage.LAUNCHED
         self.progress = ""
         self.figures: dict[str, float] = {}
         self.arguments: dict[str, str] = {}
         self.milestones: deque[Milestone] = deque(maxlen=MILESTONES)
         self.tail: deque[tuple[int, str]] = deque(maxlen=TAIL)
+        self._catalogue = signatures.catalogue_of(version)
         self._findings: list[Finding] = []
         self._open: Traceback | None = None
         self._opened = 0
@@ -174,7 +181,7 @@ class LogReading:
         else:
             return False
         if self._open is None or self._open.may_end:
-            self._begin(number, Traceback(owner, number, body, rank, self._stage_of(rank)))
+            self._begin(number, Traceback(owner, number, body, rank, self._stage_of(rank), self._catalogue))
         return True
 
     def _ends(self, number: int, rank: str, body: str) -> bool:
@@ -197,7 +204,9 @@ class LogReading:
                 return
         elif line.startswith(("Traceback (most recent call last)", "[rank")) and "Traceback" in line:
             if not self._ending:
-                self._begin(number, Traceback(Owner.UNANNOUNCED, number, line, "", self.stage))
+                self._begin(
+                    number, Traceback(Owner.UNANNOUNCED, number, line, "", self.stage, self._catalogue)
+                )
             return
         if self._ending or not line:
             return
@@ -217,7 +226,7 @@ class LogReading:
         self._open = None
 
     def _search(self, number: int, rank: str, text: str) -> None:
-        signature = match(signatures.RECORDS, text, self._stage_of(rank))
+        signature = match(self._catalogue.records, text, self._stage_of(rank))
         if signature is not None:
             self._found(number, rank, text, signature)
 

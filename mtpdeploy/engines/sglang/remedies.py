@@ -7,7 +7,7 @@ reading; memory is told in MiB or GiB as torch and SGLang print it, host memory 
 
 from collections.abc import Mapping
 
-from mtpdeploy.engines.sglang.memory_concessions import FRACTION, lacking
+from mtpdeploy.engines.sglang.memory_concessions import FRACTION, HIGHEST_FRACTION, lacking
 
 Figures = Mapping[str, float]
 
@@ -93,15 +93,23 @@ def pools(figures: Figures) -> str | None:
     if floor is None or fraction is None:
         return None
     if floor >= fraction:
+        before = figures.get("free_before_weights_gib")
+        free = "" if before is None else f" of the {before:g} GiB that were free"
         return (
-            f"The weights alone need mem_fraction_static above {floor:g}, and {fraction:g} was in "
-            "force: raise it, "
-            "or use a quantised model. If another program holds memory of this GPU, end that instead."
+            f"The weights alone need mem_fraction_static above {floor:g}{free}, and {fraction:g} was in "
+            "force: raise it, or use a quantised model. If the card has more than that, another program or "
+            "another server of the same deployment holds the rest: end that instead."
         )
+    shared = (
+        " Where the GPU shares the host's memory, it also varies from boot to boot: drop the page cache and "
+        "start the same again."
+        if fraction > HIGHEST_FRACTION
+        else ""
+    )
     return (
-        f"The floor of {floor:g} that SGLang quotes lies below the {fraction:g} in force: it "
-        "counts weights only, "
-        "and recurrent state and draft states take the rest. Ask for fewer running requests or state slots."
+        f"The floor of {floor:g} that SGLang quotes lies below the {fraction:g} in force: it counts weights "
+        "only, and recurrent state and draft states take the rest. Ask for fewer running requests or state "
+        f"slots.{shared}"
     )
 
 

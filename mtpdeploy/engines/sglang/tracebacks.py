@@ -10,6 +10,7 @@ from msgspec import structs
 from mtpdeploy.core.diagnosis import Finding, Signature, Stage
 from mtpdeploy.engines.sglang import signatures
 from mtpdeploy.engines.sglang.matching import figures_of, match
+from mtpdeploy.engines.sglang.signatures import Catalogue
 
 TEXT_LIMIT = 2000
 """Characters of a line that are kept: a proof is shown on a screen, and memory stays constant."""
@@ -75,11 +76,14 @@ class Traceback:
     it means so far: it may still be revised by the lines that follow.
     """
 
-    def __init__(self, owner: Owner, number: int, announced: str, rank: str, stage: Stage) -> None:
+    def __init__(
+        self, owner: Owner, number: int, announced: str, rank: str, stage: Stage, catalogue: Catalogue
+    ) -> None:
         self.finding: Finding | None = None
         self._owner = owner
         self._rank = rank
         self._stage = stage
+        self._catalogue = catalogue
         self._from_start = False
         self._outermost = True
         self._in_frames = True
@@ -145,8 +149,8 @@ class Traceback:
         placed = f"{text.rstrip(':')} (in {self._function}: {self._code})" if self._function else text
         if _BARE.match(text):
             text = placed
-        known = match(signatures.EXCEPTIONS, text, self._stage)
-        if known is None and (known := match(signatures.PLACED, placed, self._stage)) is not None:
+        known = match(self._catalogue.exceptions, text, self._stage)
+        if known is None and (known := match(self._catalogue.placed, placed, self._stage)) is not None:
             text = placed
         self._conclude(number, text, known or _ORDINARY[self._owner])
 
@@ -157,7 +161,7 @@ class Traceback:
         so_far = self.finding
         if so_far is None:
             return
-        known = match(signatures.EXCEPTIONS, text, self._stage)
+        known = match(self._catalogue.exceptions, text, self._stage)
         general = signatures.ORDINARY_SCHEDULER.weight <= so_far.weight < signatures.NAMED
         if known is not None and general and known.weight > so_far.weight:
             self._conclude(number, text, known)

@@ -34,11 +34,11 @@ def recorded(name: str) -> tuple[list[str], dict[str, Any]]:
     return text.removesuffix("\n").split("\n"), tomllib.loads((LOGS / f"{name}.toml").read_text())
 
 
-def read(lines: Iterable[str]) -> LogReading:
+def read(lines: Iterable[str], version: str = "") -> LogReading:
     """
     A reading of all these lines.
     """
-    reading = LogReading()
+    reading = LogReading(version)
     for number, line in enumerate(lines, 1):
         reading.feed(number, line)
     return reading

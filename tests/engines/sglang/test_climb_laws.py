@@ -6,9 +6,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mtpdeploy.core.diagnosis import Cause, Next, Verdict
-from mtpdeploy.core.ladder import REPEATS
+from mtpdeploy.core.ladder import NARROWEST, REPEATS
 from mtpdeploy.core.server import FlagValue, ServerSpec, changes
 from mtpdeploy.engines.sglang.causes import KNOWLEDGE
+from mtpdeploy.engines.sglang.memory_concessions import FRACTIONS
 from mtpdeploy.engines.sglang.rungs import RUNGS
 from tests.engines.sglang.ascents import MTP, Climb, failed
 
@@ -187,6 +188,7 @@ class TestLaws:
         width=st.floats(0.0, 0.1),
         version=st.sampled_from(VERSIONS),
     )
+    @example(fraction=0.945, fits=0.9453125, width=0.0625, version="0.5.6")
     @example(fraction=0.898, fits=0.9375, width=0.0625, version="0.5.6")
     def test_a_fraction_that_fits_is_found_or_shown_not_to_exist(
         self, fraction: float, fits: float, width: float, version: str
@@ -210,4 +212,9 @@ class TestLaws:
             else:
                 return
 
-        assert width < 0.01 or high - low < 0.01 + 1e-9 or fits > 0.95
+        assert (
+            width < 0.01
+            or high - low < 0.01 + 1e-9
+            or fits > FRACTIONS[-1]
+            or low >= FRACTIONS[-1] - NARROWEST
+        )

@@ -55,6 +55,20 @@ class TestAdvice:
         )
         assert "Ask for fewer running requests" in below
 
+    def test_what_else_the_same_refusal_may_mean(self) -> None:
+        """
+        What was free before the weights tells a card that is shared; a fraction that no card with its own
+        memory starts with tells one that shares the host's.
+        """
+        held = {"floor": 0.773, "mem_fraction_static": 0.7, "free_before_weights_gib": 94.1}
+        unified = {"floor": 0.962, "mem_fraction_static": 0.99}
+
+        assert "of the 94.1 GiB that were free" in KNOWLEDGE[Cause.OOM_KV_POOL].advice(held)
+        assert "drop the page cache" in KNOWLEDGE[Cause.OOM_KV_POOL].advice(unified)
+        assert "page cache" not in KNOWLEDGE[Cause.OOM_KV_POOL].advice(
+            {**unified, "mem_fraction_static": 0.97}
+        )
+
     def test_state_that_does_not_fit(self) -> None:
         """
         With nothing left the fraction must go up; with something left the state may shrink.

@@ -315,4 +315,5 @@ class TestRootCause:
             "free_mib": 338.75,
             "total_mib": 94.97 * 1024,
             "capturing_prefill": 0.0,
+            "free_before_weights_gib": 94.32,
         } == reading.findings[0].figures

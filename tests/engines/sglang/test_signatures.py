@@ -4,7 +4,10 @@ import pytest
 
 from mtpdeploy.core.diagnosis import Cause, Signature, Stage
 from mtpdeploy.engines.sglang import signatures
+from mtpdeploy.engines.sglang.flag_table import column_for, parse_version
 from mtpdeploy.engines.sglang.matching import figures_of, match
+from tests.engines.sglang import recorded
+from tests.engines.sglang.recorded import main_exception, read
 
 ORDINARY = (
     signatures.ORDINARY_SCHEDULER,
@@ -63,13 +66,14 @@ class TestCatalogue:
 
     def test_says_where_each_was_seen(self) -> None:
         """
-        No signature without a version, a source and an example.
+        No signature without a source and an example; its versions are releases that the flag table knows.
         """
         every = (*signatures.SIGNATURES, *ORDINARY)
 
-        assert [] == [
-            identify(s) for s in every if not (s.example and s.source and s.seen_in.startswith("0.5."))
-        ]
+        bounds = {bound for s in every for bound in s.versions if bound}
+
+        assert [] == [identify(s) for s in every if not (s.example and s.source)]
+        assert bounds == {bound for bound in bounds if column_for(parse_version(bound))[1]}
 
     def test_every_cause_that_a_line_can_prove_has_a_signature(self) -> None:
         """
@@ -102,11 +106,56 @@ class TestCatalogue:
         """
         Weight goes before order.
         """
-        light = Signature(Cause.UNKNOWN, "x", "x", "0.5.6", "here", weight=3)
-        heavy = Signature(Cause.DISK_FULL, "x", "x", "0.5.6", "here")
-        second = Signature(Cause.NO_GPU, "x", "x", "0.5.6", "here")
+        light = Signature(Cause.UNKNOWN, "x", "x", "here", weight=3)
+        heavy = Signature(Cause.DISK_FULL, "x", "x", "here")
+        second = Signature(Cause.NO_GPU, "x", "x", "here")
 
         assert heavy is match((light, heavy, second), "x", Stage.LAUNCHED)
+
+
+class TestVersions:
+    """
+    A wording counts in the releases that print it.
+    """
+
+    @pytest.mark.parametrize(
+        ("version", "counts"),
+        [
+            ("0.5.9", False),
+            ("0.5.10", True),
+            ("0.5.12.post1", True),
+            ("0.5.13", True),
+            ("0.5.14", False),
+            ("", True),
+            ("0.0.0.dev1+g12ab", True),
+        ],
+    )
+    def test_a_known_release_narrows_the_catalogue(self, version: str, *, counts: bool) -> None:
+        """
+        Words of 0.5.10 to 0.5.13 mean nothing in another release, and count where the version tells nothing.
+        """
+        text = "ValueError: mamba extra_buffer is not compatible with --disable-radix-cache."
+        found = match(signatures.catalogue_of(version).exceptions, text, Stage.LAUNCHED)
+
+        assert counts == (found is not None)
+
+    def test_a_reading_goes_by_its_version(self) -> None:
+        """
+        A refusal of another era is an exception without a name.
+        """
+        lines = main_exception("ValueError: mamba extra_buffer is not compatible with --disable-radix-cache.")
+
+        assert Cause.STRATEGY_NEEDS_RADIX is read(lines).findings[0].cause
+        assert Cause.PYTHON_EXCEPTION is read(lines, "0.5.23").findings[0].cause
+
+    @pytest.mark.parametrize("name", recorded.names())
+    def test_every_log_is_judged_the_same_with_its_version(self, name: str) -> None:
+        """
+        No range is too narrow for a log of that version.
+        """
+        lines, known = recorded.recorded(name)
+
+        assert recorded.read(lines).findings == recorded.read(lines, known["version"]).findings
 
 
 class TestFigures:

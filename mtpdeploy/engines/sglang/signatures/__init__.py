@@ -13,7 +13,12 @@ A pattern with `(in ` is also searched in the exception followed by the place th
 library say nothing without the place.
 """
 
+from functools import lru_cache
+
+from msgspec import Struct
+
 from mtpdeploy.core.diagnosis import Signature
+from mtpdeploy.engines.sglang.flag_table import parse_version
 from mtpdeploy.engines.sglang.signatures import flags, gpus, kernels, memory, model, network, processes
 from mtpdeploy.engines.sglang.signatures.ordinary import (
     ORDINARY_DETOKENIZER,
@@ -34,6 +39,8 @@ __all__ = (
     "SIGNATURES",
     "SILENT",
     "WARMUP",
+    "Catalogue",
+    "catalogue_of",
 )
 
 NAMED = 10
@@ -63,3 +70,31 @@ PLACED: tuple[Signature, ...] = tuple(s for s in EXCEPTIONS if r" \(in " in s.pa
 
 SIGNATURES: tuple[Signature, ...] = EXCEPTIONS + RECORDS
 """The whole catalogue."""
+
+
+class Catalogue(Struct, frozen=True):
+    """
+    What can be printed by one release; see EXCEPTIONS, PLACED and RECORDS.
+    """
+
+    exceptions: tuple[Signature, ...]
+    placed: tuple[Signature, ...]
+    records: tuple[Signature, ...]
+
+
+@lru_cache(maxsize=32)
+def catalogue_of(version: str) -> Catalogue:
+    """
+    The signatures whose wording a release has; all of them where the version is no release (`""`, a fork).
+    """
+    return Catalogue(*(tuple(s for s in part if _has(version, s)) for part in (EXCEPTIONS, PLACED, RECORDS)))
+
+
+def _has(version: str, signature: Signature) -> bool:
+    known = parse_version(version)
+    if known is None:
+        return True
+    first, last = (parse_version(bound) for bound in signature.versions)
+    return (first is None or known.release >= first.release) and (
+        last is None or known.release <= last.release
+    )

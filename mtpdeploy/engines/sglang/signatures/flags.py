@@ -14,7 +14,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "with radix "
             "cache when using --mamba-scheduler-strategy no_buffer."
         ),
-        seen_in="0.5.10-0.5.13",
+        versions=("0.5.10", "0.5.13"),
         source="sglang 0.5.10 server_args.py; QwenLM/Qwen3.8 issue 108",
     ),
     # 23
@@ -26,7 +26,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "scheduling is "
             "already supported with no_buffer + disable_radix_cache."
         ),
-        seen_in="0.5.10-0.5.13",
+        versions=("0.5.10", "0.5.13"),
         source="sglang 0.5.13 server_args.py",
     ),
     # 24
@@ -37,7 +37,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "AssertionError: no_buffer do not support overlap schedule. "
             "Try to set disable_overlap_schedule=True."
         ),
-        seen_in="0.5.14-0.5.23",
+        versions=("0.5.14", ""),
         source="sglang 0.5.14 server_args.py, 0.5.23 arg_groups/mamba_hook.py",
     ),
     # 25
@@ -49,14 +49,13 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|AssertionError \(in .{0,200}TokenToKVPoolAllocator"
         ),
         example="AssertionError: Page size must be 1 for MambaRadixCache v1, got 128",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.6 and 0.5.9 mem_cache/mamba_radix_cache.py, 0.5.14 server_args.py; issue 14527",
     ),
     Signature(
         cause=Cause.ATTENTION_BACKEND,
         pattern=r"no_buffer do not support trtllm_mha",
         example="AssertionError: no_buffer do not support trtllm_mha attention backend.",
-        seen_in="0.5.14-0.5.23",
+        versions=("0.5.14", ""),
         source="sglang 0.5.14 server_args.py, 0.5.23 arg_groups/mamba_hook.py",
     ),
     # 26
@@ -64,7 +63,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.EXTRA_BUFFER_UNSUPPORTED,
         pattern=r"extra_buffer (?:is not supported for|is only supported on|requires platform support)",
         example="AssertionError: Mamba extra_buffer is only supported on CUDA devices with FLA backend",
-        seen_in="0.5.7-0.5.23",
+        versions=("0.5.7", ""),
         source="sglang 0.5.9 server_args.py, 0.5.23 arg_groups/mamba_hook.py; PR 22908",
     ),
     # 27
@@ -75,7 +74,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "AssertionError: extra_buffer_lazy is not yet supported with speculative decoding. "
             "Use --mamba-scheduler-strategy extra_buffer instead."
         ),
-        seen_in="0.5.13-0.5.16",
+        versions=("0.5.13", "0.5.16"),
         source="sglang 0.5.13 and 0.5.14 server_args.py",
     ),
     # 28
@@ -89,7 +88,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "AssertionError: mamba_track_interval 2 must be greater than or equal to "
             "speculative_num_draft_tokens 4"
         ),
-        seen_in="0.5.7-0.5.23 (without a text from 0.5.14)",
+        versions=("0.5.7", ""),
         source="sglang 0.5.9 server_args.py, 0.5.23 arg_groups/mamba_hook.py",
     ),
     # 29, 31
@@ -100,7 +99,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|speculative_eagle_topk > 1 with page_size > 1"
         ),
         example="ValueError: Spec v2 currently only supports topk = 1 for speculative decoding.",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.10 server_args.py, 0.5.23 arg_groups/speculative_hook.py",
     ),
     # 30: no text; the function is what tells it from other assertions
@@ -111,7 +109,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|NoneType.{0,60} \(in .{0,200}speculative_"
         ),
         example="AssertionError (in _handle_eagle_family: assert ()",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 server_args.py, 0.5.23 arg_groups/speculative_hook.py",
     ),
     # 30
@@ -119,7 +116,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.SPEC_NUMBERS,
         pattern=r"selected index k out of range",
         example="RuntimeError: selected index k out of range",
-        seen_in="0.5.6-0.5.23",
         source="torch (topk); sgl-project/sglang issue 5160",
     ),
     # 33, 34
@@ -135,7 +131,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "ValueError: --enable-linear-replayssm requires the Triton linear-attn decode backend, got "
             "'flashinfer'."
         ),
-        seen_in="0.5.10-0.5.23",
+        versions=("0.5.10", ""),
         source="sglang 0.5.10 and 0.5.17 server_args.py, 0.5.23 arg_groups/attention_hook.py",
     ),
     # 35, 67, 80
@@ -147,7 +143,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|must be divisible by number of nodes"
         ),
         example="ValueError: Unknown speculative algorithm name: NEXTTWO",
-        seen_in="0.5.6-0.5.23",
         source="a real start with a misspelt algorithm, 0.5.23",
     ),
     # 36
@@ -159,7 +154,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "exclusive "
             "and cannot be used at the same time. Please use only one of them."
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 server_args.py",
     ),
     # 37
@@ -167,7 +161,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.HICACHE_UNSUPPORTED,
         pattern=r"HiRadixCache only supports MHA and MLA yet",
         example="ValueError: HiRadixCache only supports MHA and MLA yet",
-        seen_in="0.5.6-0.5.10",
+        versions=("", "0.5.10"),
         source="sglang 0.5.9 mem_cache/hiradix_cache.py",
     ),
     # 65
@@ -178,7 +172,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "ValueError: Warning: User-specified context_length (1000000) is greater than the derived "
             "context_length (262144). This may lead to incorrect model outputs or CUDA errors."
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 and 0.5.23 configs/model_config.py",
     ),
 )
@@ -192,7 +185,6 @@ RECORDS: tuple[Signature, ...] = (
             r"|the following arguments are required)"
         ),
         example="error: unrecognized arguments: --no-such-flag 3",
-        seen_in="0.5.6-0.5.23",
         source="a real start with an unknown flag, 0.5.23; argparse",
         stages=(Stage.LAUNCHED,),
     ),

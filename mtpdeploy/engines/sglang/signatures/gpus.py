@@ -10,7 +10,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.GPU_TOO_OLD,
         pattern=r"SGLang only supports sm75 and above",
         example="RuntimeError: SGLang only supports sm75 and above.",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 model_executor/model_runner.py",
     ),
     # 46
@@ -18,7 +17,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.CUDNN_TOO_OLD,
         pattern=r"CuDNN Compatibility Issue Detected",
         example="RuntimeError: CRITICAL WARNING: PyTorch 2.9.1 & CuDNN Compatibility Issue Detected",
-        seen_in="0.5.6-0.5.9",
+        versions=("", "0.5.9"),
         source="sglang 0.5.9 server_args.py",
     ),
     # 50, 51
@@ -33,7 +32,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "update your "
             "GPU driver"
         ),
-        seen_in="0.5.6-0.5.23",
         source="torch, CUDA errors 803 and 804",
     ),
     # 52, 54
@@ -47,7 +45,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         example=(
             "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) or platform plugin is available."
         ),
-        seen_in="0.5.6-0.5.23",
         source="a real start without a GPU, 0.5.23; torch; sglang 0.5.9 utils/common.py",
     ),
     # 53
@@ -55,7 +52,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.GPU_COUNT,
         pattern=r"invalid device ordinal|AssertionError.{0,200}gpu_id < num_gpus",
         example="torch.AcceleratorError: CUDA error: invalid device ordinal",
-        seen_in="0.5.6-0.5.23",
         source="CUDA",
     ),
     # 68
@@ -68,7 +64,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|AssertionError \(in .{0,200}% [\w.]*tp_size == 0"
         ),
         example="AssertionError: 64 is not divisible by 7",
-        seen_in="0.5.6-0.5.23",
         source=(
             "sglang 0.5.9 distributed/utils.py and model_executor/model_runner.py; a public report "
             "of 2026-06-11"
@@ -82,7 +77,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "ValueError: The memory capacity is unbalanced. Some GPUs may be occupied by other processes. "
             "min_per_gpu_memory=8.88, local_gpu_memory=11.90"
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.6 model_executor/model_runner.py, 0.5.23 distributed/bootstrap.py; issue 1533",
     ),
 )

@@ -25,7 +25,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "GPUs for "
             "hybrid GDN models, use --attention-backend triton or --attention-backend trtllm_mha."
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 and 0.5.23 layers/attention/attention_registry.py",
     ),
     # 40
@@ -36,14 +35,12 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "AssertionError: FlashAttention v3 Backend requires SM>=80 and SM<=90. "
             "Please use --attention-backend flashinfer."
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 layers/attention/attention_registry.py",
     ),
     Signature(
         cause=Cause.ATTENTION_BACKEND,
         pattern=r"EAGLE is not supported in (?:decode )?attention backend",
         example="ValueError: EAGLE is not supported in decode attention backend torch_native",
-        seen_in="0.5.6-0.5.23",
         source="a real start with NEXTN on a CPU, 0.5.23",
     ),
     # 41
@@ -51,7 +48,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.KERNEL_MISSING,
         pattern=r"no kernel image is available for execution on the device",
         example="RuntimeError: CUDA error: no kernel image is available for execution on the device",
-        seen_in="0.5.6-0.5.23",
         source="CUDA",
     ),
     # 41: what is compiled on the box; the text of ptxas comes in a further line
@@ -59,7 +55,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.PTXAS_TOO_OLD,
         pattern=r"Value 'sm_\w+' is not defined for option 'gpu-name'",
         example="ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
-        seen_in="0.5.6-0.5.23",
         source="Triton; triton-lang/triton issue 8539",
     ),
     Signature(
@@ -69,7 +64,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 163840, "
             "Hardware limit: 101376."
         ),
-        seen_in="0.5.6-0.5.23",
         source="Triton; sgl-project/sglang issues 5995 and 8879",
         weight=9,
     ),
@@ -82,7 +76,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|No module named '(?:sgl_kernel|flashinfer|torch|triton)'"
         ),
         example="ModuleNotFoundError: No module named 'sgl_kernel'",
-        seen_in="0.5.6-0.5.23",
         source="a real start without the kernel package, 0.5.23; sgl-kernel",
     ),
     # 43
@@ -97,7 +90,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "required "
             "version 0.4.9. Please reinstall the latest version"
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.23 utils/common.py and entrypoints/engine.py",
     ),
     # 44
@@ -109,7 +101,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|ld: cannot find -l"
         ),
         example="csrc/x.cuh:21:10: fatal error: cuda_fp8.h: No such file or directory",
-        seen_in="0.5.6-0.5.23",
         source="flashinfer, torch; sgl-project/sglang issue 5389",
     ),
     # 44: what the compilers said comes in further lines, if at all
@@ -120,7 +111,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|(?:nvcc|cicc|cc1plus|ptxas)\b.{0,80}\bKilled\b"
         ),
         example="nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
-        seen_in="0.5.6-0.5.23",
         source="nvcc, gcc; a public report of 2026-08-07 (flashinfer 0.6.14)",
     ),
     Signature(
@@ -129,7 +119,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"Ninja build failed|\['ninja', .{0,80}returned non-zero exit status|Error building extension '"
         ),
         example="subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
-        seen_in="0.5.6-0.5.23",
         source="flashinfer, torch; sgl-project/sglang issue 5389",
         weight=8,
     ),
@@ -139,7 +128,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         example=(
             "RuntimeError: Check failed: (lib_handle_ != nullptr) is false: Failed to load /root/.cache/x.so"
         ),
-        seen_in="0.5.10-0.5.23",
         source="apache-tvm-ffi, the dynamic linker; a public report of 2026-07",
     ),
     # 45
@@ -147,7 +135,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.TOOLCHAIN_MISSING,
         pattern=r"Failed to find C compiler|Python\.h: No such file",
         example="RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
-        seen_in="0.5.6-0.5.23",
         source="Triton",
     ),
     # 47
@@ -155,7 +142,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.CUDA_FAULT,
         pattern=r"an illegal memory access was encountered|device-side assert|unspecified launch failure",
         example="RuntimeError: CUDA error: an illegal memory access was encountered",
-        seen_in="0.5.6-0.5.23",
         source="CUDA; sgl-project/sglang issue 28569",
     ),
     # 48: with a check of it, or where torch meets it
@@ -163,7 +149,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.NAN_LOGITS,
         pattern=r"NaN in the logits|probability tensor contains either `inf`, `nan` or element < 0",
         example="ValueError: Detected errors during sampling! NaN in the logits.",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 layers/sampler.py; torch",
     ),
     # 8, 9, and graphs that are replayed with shapes they were not captured for
@@ -177,7 +162,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "TypeError: Unsupported BCG output type: "
             "<class 'sglang.srt.layers.logits_processor.LogitsProcessorOutput'>"
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 model_executor/cuda_graph_runner.py, 0.5.17 model_executor/runner_backend_utils",
         weight=7,
     ),
@@ -191,7 +175,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "RuntimeError: The expanded size of the tensor (4096) must match the existing size (4112) at "
             "non-singleton dimension 0."
         ),
-        seen_in="0.5.6-0.5.23",
         source="torch, flashinfer; public reports of 2026-06-26 (0.5.14) and 2026-07",
         stages=_AFTER_GRAPHS_BEGUN,
         weight=6,
@@ -204,7 +187,6 @@ RECORDS: tuple[Signature, ...] = (
         cause=Cause.KERNEL_MISSING,
         pattern=r"failed with error code no kernel image is available",
         example="RMSNorm failed with error code no kernel image is available for execution on the device",
-        seen_in="0.5.6-0.5.23",
         source="sgl-project/sglang issue 7249",
     ),
     # 48: a warning, after which the server goes on to answer nonsense
@@ -212,7 +194,7 @@ RECORDS: tuple[Signature, ...] = (
         cause=Cause.NAN_LOGITS,
         pattern=r"^Detected errors during sampling! NaN in the logits",
         example="Detected errors during sampling! NaN in the logits.",
-        seen_in="0.5.6-0.5.12",
+        versions=("", "0.5.12"),
         source="sglang 0.5.9 layers/sampler.py",
         weight=3,
         fatal=False,

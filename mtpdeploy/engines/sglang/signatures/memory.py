@@ -19,7 +19,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. "
             "Current value: self.server_args.mem_fraction_static=0.8"
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 model_executor/model_runner_kv_cache_mixin.py, 0.5.12 pool_configurator.py",
     ),
     # 2
@@ -31,7 +30,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "--mem-fraction-static=0.7. "
             "Raise --mem-fraction-static above 0.773 (minimum viable = 1 - available/pre = 0.7724)."
         ),
-        seen_in="0.5.14-0.5.23",
+        versions=("0.5.14", ""),
         source="sglang 0.5.23 mem_cache/kv_cache_configurator.py",
     ),
     # 3
@@ -42,7 +41,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) state cache. Computed "
             "max_mamba_cache_size=-28 (total_rest_memory=-7.96 GB, mamba_cache_per_req=146.81 MB)."
         ),
-        seen_in="0.5.13-0.5.23",
+        versions=("0.5.13", ""),
         source="sglang 0.5.13 model_executor/model_runner_kv_cache_mixin.py; figures of an MI355X log",
     ),
     # 4
@@ -53,8 +52,15 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests. "
             "max_mamba_cache_size=4, mamba_ratio=5, resulting max_num_reqs=0."
         ),
-        seen_in="0.5.13-0.5.23",
+        versions=("0.5.13", ""),
         source="sglang 0.5.23 mem_cache/kv_cache_configurator.py",
+    ),
+    # 4 before 0.5.13, where nothing checks it until graphs of no batch are captured or the worker begins
+    Signature(
+        cause=Cause.OOM_STATE_POOL,
+        pattern=r"capture_bs=\[(?:0(?:, \d+)*)?\]|max_running_request is zero",
+        example="AssertionError: capture_bs=[0]",
+        source="sglang 0.5.6-0.5.23 model_executor/cuda_graph_runner.py and managers/tp_worker.py",
     ),
     # 8
     Signature(
@@ -65,7 +71,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "has "
             "a total capacity of 94.50 GiB of which 512.00 MiB is free."
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 model_executor/cuda_graph_runner.py, 0.5.14 prefill_cuda_graph_runner.py; torch",
     ),
     # 5
@@ -73,7 +78,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.OOM_WEIGHTS,
         pattern=_OUT_OF_MEMORY,
         example=_OOM_EXAMPLE,
-        seen_in="0.5.6-0.5.23",
         source="torch; public report of 2026-06-11",
         stages=(Stage.LAUNCHED, Stage.ARGUMENTS, Stage.WEIGHTS_BEGUN),
     ),
@@ -82,7 +86,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.OOM_DRAFT_WEIGHTS,
         pattern=_OUT_OF_MEMORY,
         example=_OOM_EXAMPLE,
-        seen_in="0.5.6-0.5.23",
         source="torch; sglang-facts 1.3: the draft of the 27B needs 5.53 GiB at its peak",
         stages=(Stage.DRAFT_BEGUN,),
     ),
@@ -91,7 +94,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.OOM_POOLS,
         pattern=_OUT_OF_MEMORY,
         example=_OOM_EXAMPLE,
-        seen_in="0.5.6-0.5.23",
         source="torch; public report of 2026-06-11 (workspace after `Memory pool end`)",
         stages=(
             Stage.WEIGHTS_LOADED,
@@ -106,7 +108,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.OOM_GRAPHS,
         pattern=_OUT_OF_MEMORY,
         example="torch.AcceleratorError: CUDA error: out of memory",
-        seen_in="0.5.14-0.5.23",
         source="torch; sglang 0.5.23 model_executor/runner/prefill_cuda_graph_runner.py",
         stages=(Stage.GRAPHS_BEGUN, Stage.GRAPHS_CAPTURED),
     ),
@@ -115,7 +116,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.OOM_SERVING,
         pattern=_OUT_OF_MEMORY,
         example=_OOM_EXAMPLE,
-        seen_in="0.5.6-0.5.23",
         source="torch; public report of 2026-09 (ready, then out of memory at the first prefill)",
         stages=(Stage.SIZED, Stage.LISTENING, Stage.READY),
     ),
@@ -128,7 +128,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|Out of memory even after retracting all other requests"
         ),
         example="RuntimeError: Prefill out of memory. Try to lower your batch size.",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 mem_cache/common.py, 0.5.23 mem_cache/allocation.py; issue 34676",
     ),
     # 13, 14, 15
@@ -139,7 +138,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "AssertionError: Not enough space for mamba cache, try to increase --mamba-full-memory-ratio or "
             "--max-mamba-cache-size."
         ),
-        seen_in="0.5.6-0.5.23",
         source=(
             "sglang 0.5.6 and 0.5.23 mem_cache/memory_pool.py, 0.5.20 "
             "mem_cache/mamba_radix_cache.py; PR 36770"
@@ -150,7 +148,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.POOL_CHECK,
         pattern=r"memory leak detected!|evict leaf node invalid",
         example="ValueError: token_to_kv_pool_allocator memory leak detected!",
-        seen_in="0.5.6-0.5.23",
         source=(
             "sglang 0.5.9 managers/scheduler_runtime_checker_mixin.py, "
             "mem_cache/mamba_radix_cache.py; issue 15840"
@@ -164,7 +161,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "ValueError: Not enough host memory available. Requesting 40.00 GB but only have 34.87 GB free. "
             "Please reduce the size of the hierarchical cache."
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 mem_cache/memory_pool_host.py, 0.5.23 mem_cache/pool_host/base.py",
     ),
     # 18
@@ -175,7 +171,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "AssertionError: The host memory should be larger than the device memory with the current "
             "protocol"
         ),
-        seen_in="0.5.6-0.5.14",
+        versions=("", "0.5.14"),
         source="sglang 0.5.9 mem_cache/memory_pool_host.py",
     ),
     # 17: a page-locked allocation that the driver refuses; its words alone could be a kernel's
@@ -187,7 +183,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|alloc_with_host_register)\b"
         ),
         example="RuntimeError: CUDA error: invalid argument (in init_kv_buffer: return torch.empty()",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.6 mem_cache/memory_pool_host.py, 0.5.14 mem_cache/pool_host/common.py; issue 7666",
     ),
     # 19
@@ -201,7 +196,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "RuntimeError: [enforce fail at alloc_cpu.cpp:121] err == 0. DefaultCPUAllocator: can't allocate "
             "memory: you tried to allocate 40000000000 bytes. Error code 12 (Cannot allocate memory)"
         ),
-        seen_in="0.5.6-0.5.23",
         source="torch, Python, Linux",
     ),
 )

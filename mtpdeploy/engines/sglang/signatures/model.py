@@ -12,7 +12,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "ValueError: functional_call got multiple values for keys "
             "['linear_attn.attn.dt_bias', 'linear_attn.dt_bias']"
         ),
-        seen_in="0.5.6-0.5.23",
         source="torch, from sglang 0.5.12 utils/offloader.py; a public report of 2026-05-20",
     ),
     # 66: where the draft's tensors do not fit at all, it is said
@@ -26,7 +25,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "AssertionError: Attempted to load weight (torch.Size([5120, 10240])) into parameter "
             "(torch.Size([640, 5120]))"
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.12 model_loader/weight_utils.py; a public report of 2026-05 (0.5.12-0.5.20)",
         stages=(Stage.DRAFT_BEGUN,),
         weight=7,
@@ -36,7 +34,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.MODEL_ACCESS,
         pattern=r"gated repo|401 Client Error|403 (?:Client Error|Forbidden)",
         example="OSError: You are trying to access a gated repo.",
-        seen_in="0.5.6-0.5.23",
         source="Transformers, Hugging Face Hub",
     ),
     # 56
@@ -51,7 +48,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "'/nonexistent/model'. "
             "Use `repo_type` argument if needed."
         ),
-        seen_in="0.5.6-0.5.23",
         source="a real start with a missing folder, 0.5.23; Transformers",
     ),
     # 58
@@ -65,7 +61,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "them "
             "in the cached files."
         ),
-        seen_in="0.5.6-0.5.23",
         source="a real start without a line to the hub, 0.5.23; Transformers",
     ),
     # 59, 60
@@ -76,7 +71,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|Should have a `model_type` key|Can't load (?:image processor|tokenizer|feature extractor) for"
         ),
         example="RuntimeError: Cannot find any model weights with `/models/27b`",
-        seen_in="0.5.6-0.5.23",
         source="real starts with damaged folders, 0.5.23; safetensors, Transformers",
     ),
     # 62, 63
@@ -90,7 +84,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "ValueError: Model architectures ['Qwen3_5ForConditionalGeneration'] are not supported for now. "
             "Supported architectures: dict_keys(['ApertusForCausalLM'"
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 models/registry.py; a real start with an unknown name, 0.5.23; Transformers",
     ),
     # 64
@@ -102,7 +95,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "model. "
             "Please pass the argument `trust_remote_code=True` to allow custom code to be run."
         ),
-        seen_in="0.5.6-0.5.23",
         source="Transformers; sglang 0.5.9 utils/hf_transformers_utils.py",
     ),
 )

@@ -13,7 +13,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|EADDRINUSE|server socket has failed to listen|ZMQError: Address already in use"
         ),
         example="ValueError: dist_init_port at 30233 is not available in 30 seconds.",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 server_args.py and utils/common.py; torch, ZeroMQ",
     ),
     # 78
@@ -25,7 +24,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "system error, "
             "NCCL version 2.29.7"
         ),
-        seen_in="0.5.6-0.5.23",
         source="torch, NCCL",
     ),
     # 79, after 72, which wears the same name
@@ -37,14 +35,12 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "while trying to "
             "connect to (10.0.0.1, 20000)."
         ),
-        seen_in="0.5.6-0.5.23",
         source="torch",
     ),
     Signature(
         cause=Cause.PEER_ACCESS,
         pattern=r"peer access is not supported|CUDART error:|custom_all_reduce\S* .{0,80}failed",
         example="RuntimeError: CUDART error: peer access is not supported between these two devices",
-        seen_in="0.5.6-0.5.23",
         source="CUDA, from sglang 0.5.12 distributed/device_communicators/cuda_wrapper.py",
     ),
 )
@@ -58,7 +54,6 @@ RECORDS: tuple[Signature, ...] = (
             "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 33001): "
             "address already in use"
         ),
-        seen_in="0.5.6-0.5.23",
         source="a real start on a port that another SGLang held, 0.5.23; uvicorn",
     ),
 )

@@ -8,7 +8,6 @@ ORDINARY_SCHEDULER = Signature(
     cause=Cause.SCHEDULER_EXCEPTION,
     pattern=r"^[\w.]+",
     example="ModuleNotFoundError: No module named 'vllm'",
-    seen_in="0.5.6-0.5.23",
     source="a real start without kernels, 0.5.23",
     weight=5,
 )
@@ -20,7 +19,6 @@ ORDINARY_PARENT = Signature(
     example=(
         "json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2"
     ),
-    seen_in="0.5.6-0.5.23",
     source="a real start with a broken override, 0.5.23",
     weight=5,
 )
@@ -30,7 +28,6 @@ ORDINARY_DETOKENIZER = Signature(
     cause=Cause.DETOKENIZER_DIED,
     pattern=r"^[\w.]+",
     example="UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte",
-    seen_in="0.5.6-0.5.23",
     source="sglang 0.5.9 managers/detokenizer_manager.py",
     weight=5,
 )
@@ -40,7 +37,6 @@ WARMUP = Signature(
     cause=Cause.WARMUP_FAILED,
     pattern=r"^Initialization failed\. warmup error:",
     example="Initialization failed. warmup error: Traceback (most recent call last):",
-    seen_in="0.5.6-0.5.23",
     source="sglang 0.5.9 entrypoints/http_server.py",
     weight=3,
 )
@@ -50,7 +46,6 @@ SILENT = Signature(
     cause=Cause.SCHEDULER_DIED,
     pattern=r"^(?:Received sigquit from a child process|SIGQUIT received)",
     example="Received sigquit from a child process. It usually means the child failed.",
-    seen_in="0.5.6-0.5.23",
     source="sglang 0.5.9 entrypoints/engine.py; a real start, 0.5.23",
     weight=1,
 )

@@ -16,7 +16,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9 "
             "(SIGKILL), a common cause is the OS OOM killer. Run `dmesg -T | grep -i oom` to check."
         ),
-        seen_in="0.5.10-0.5.23",
+        versions=("0.5.10", ""),
         source="a real start on a CPU with mem_fraction_static 2.0, 0.5.23",
         weight=4,
     ),
@@ -25,7 +25,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.NATIVE_CRASH,
         pattern=r"scheduler died during initialization \(exit code: -(?:11|6)\)",
         example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -11).",
-        seen_in="0.5.10-0.5.23",
+        versions=("0.5.10", ""),
         source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -6 SIGABRT",
         stages=_EARLY,
         weight=4,
@@ -34,7 +34,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.CUDA_FAULT,
         pattern=r"scheduler died during initialization \(exit code: -(?:11|6)\)",
         example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -11).",
-        seen_in="0.5.10-0.5.23",
+        versions=("0.5.10", ""),
         source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -6 SIGABRT",
         stages=_LATER,
         weight=4,
@@ -44,7 +44,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.SHARED_MEMORY_FULL,
         pattern=r"scheduler died during initialization \(exit code: -7\)",
         example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -7).",
-        seen_in="0.5.10-0.5.23",
+        versions=("0.5.10", ""),
         source="sglang 0.5.10 entrypoints/engine.py; -7 is SIGBUS; issue 40723",
         weight=4,
     ),
@@ -52,7 +52,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.SCHEDULER_DIED,
         pattern=r"scheduler died during initialization \(exit code: ",
         example="RuntimeError: Rank 0 scheduler died during initialization (exit code: 1).",
-        seen_in="0.5.10-0.5.23",
+        versions=("0.5.10", ""),
         source="sglang 0.5.10 entrypoints/engine.py",
         weight=3,
     ),
@@ -64,7 +64,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|unable to (?:write to|mmap|resize) file </torch_|unable to allocate shared memory\(shm\)"
         ),
         example="OSError: [Errno 28] No space left on device: '/dev/shm/sgl_shm_mm_1'",
-        seen_in="0.5.6-0.5.23",
         source="Linux, torch; sgl-project/sglang issue 40723",
     ),
     # 61
@@ -72,7 +71,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.DISK_FULL,
         pattern=r"No space left on device",
         example="OSError: [Errno 28] No space left on device",
-        seen_in="0.5.6-0.5.23",
         source="Linux",
     ),
     # 74: says only that something was said above
@@ -80,7 +78,6 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.SCHEDULER_DIED,
         pattern=r"Initialization failed\. Please see the error messages above",
         example="RuntimeError: Initialization failed. Please see the error messages above.",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 entrypoints/engine.py",
         weight=1,
     ),
@@ -92,7 +89,6 @@ RECORDS: tuple[Signature, ...] = (
         cause=Cause.WATCHDOG,
         pattern=r"watchdog timeout \((?![^)]*self\.soft=True)",
         example="Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 and 0.5.23 utils/watchdog.py",
     ),
     # 19
@@ -102,7 +98,6 @@ RECORDS: tuple[Signature, ...] = (
         example=(
             "Subprocess scheduler_0 (pid=9822) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
         ),
-        seen_in="0.5.6-0.5.23",
         source="a real scheduler killed with -9, 0.5.23; sglang 0.5.9 entrypoints/engine.py",
         weight=4,
     ),
@@ -116,7 +111,6 @@ RECORDS: tuple[Signature, ...] = (
         example=(
             "Subprocess scheduler_0 (pid=9822) crashed with exit code -11. Triggering SIGQUIT for cleanup..."
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.10 utils/watchdog.py; -11 is SIGSEGV, -6 SIGABRT; Python",
         stages=_LATER,
         weight=4,
@@ -125,7 +119,6 @@ RECORDS: tuple[Signature, ...] = (
         cause=Cause.NATIVE_CRASH,
         pattern=r"^Fatal Python error: (?:Segmentation fault|Aborted)|^Exit code: -(?:11|6)$",
         example="Fatal Python error: Segmentation fault",
-        seen_in="0.5.6-0.5.23",
         source="Python; sgl-project/sglang issue 3451",
         stages=_EARLY,
         weight=4,
@@ -138,7 +131,6 @@ RECORDS: tuple[Signature, ...] = (
             r"|^Fatal Python error: Bus error"
         ),
         example="Fatal Python error: Bus error",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.10 utils/watchdog.py; -7 is SIGBUS; Python",
         weight=4,
     ),
@@ -153,14 +145,12 @@ RECORDS: tuple[Signature, ...] = (
             "(size 9637888), "
             "error: No space left on device (28)"
         ),
-        seen_in="0.5.6-0.5.23",
         source="NCCL",
     ),
     Signature(
         cause=Cause.SCHEDULER_DIED,
         pattern=r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code|^Rank \d+ scheduler is dead",
         example="Rank 0 scheduler is dead. Please check if there are relevant logs.",
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 entrypoints/engine.py, 0.5.10 utils/watchdog.py",
         weight=3,
     ),
@@ -172,7 +162,6 @@ RECORDS: tuple[Signature, ...] = (
             "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. "
             "tic start time: 03:15:56. last_heartbeat time: 03:15:30"
         ),
-        seen_in="0.5.6-0.5.23",
         source="sglang 0.5.9 and 0.5.23 entrypoints/http_server.py",
         weight=2,
         fatal=False,
@@ -184,7 +173,7 @@ RECORDS: tuple[Signature, ...] = (
         example=(
             "Subprocess detokenizer (pid=10150) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
         ),
-        seen_in="0.5.10-0.5.23",
+        versions=("0.5.10", ""),
         source="a real detokenizer killed with -9, 0.5.23",
         weight=5,
     ),
