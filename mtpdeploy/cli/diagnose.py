@@ -23,17 +23,27 @@ if TYPE_CHECKING:
 @click.option(
     "--exit-status", type=options.Whole(-64, 255), help="How the server ended, as a shell shows it: 137."
 )
+@click.option(
+    "--together", is_flag=True, help="The FILEs are ranks or nodes of one server: name its root cause."
+)
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 def command(
-    files: tuple[str, ...], attempt: int | None, exit_status: int | None, *, as_json: bool, **asked: Any
+    files: tuple[str, ...],
+    attempt: int | None,
+    exit_status: int | None,
+    *,
+    together: bool,
+    as_json: bool,
+    **asked: Any,
 ) -> int | Answer:
     """
     Judge SGLang logs from anywhere: stages, cause, the line that proves it, and what answers it.
 
     FILE may be gzipped, and `-` is standard input. Prefixes of docker, kubernetes and journalctl are taken
-    off. Without FILE, with --on, the newest attempt on a box. Ends with 1 where a log shows a failure.
+    off. Without FILE, with --on, the newest attempt on a box. Where a log holds several starts, the last is
+    judged. Ends with 1 where a log shows a failure.
     """
-    from mtpdeploy.deploy.inquest import hold  # noqa: PLC0415 - imports of the work itself
+    from mtpdeploy.deploy.inquest import hold, root  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
 
     if not files:
@@ -43,11 +53,15 @@ def command(
     else:
         held = [hold(name, SGLANG, exit_status=exit_status) for name in files]
     status = SERVER_NOT_UP if any(one.verdict is not None for one in held) else 0
+    if together and files:
+        found = root(held)
+        held.sort(key=lambda one: one is not found)
     if as_json:
         documents = [_document(one) for one in held]
         return Answer(documents[0] if len(documents) == 1 else documents, status)
     for number, one in enumerate(held):
-        click.echo(("\n" if number else "") + "\n".join(_told(one, named=len(held) > 1)))
+        lines = _brief(one) if together and number else _told(one, named=len(held) > 1)
+        click.echo(("\n" if number else "") + "\n".join(lines))
     return status
 
 
@@ -75,7 +89,7 @@ def _told(one: "Inquest", *, named: bool) -> list[str]:
     from mtpdeploy.cli.words import cause_name, verdict_lines  # noqa: PLC0415 - only to show
 
     lines = [f"{one.name}:"] if named else []
-    lines += [_timeline(one), ""]
+    lines += [*_before(one), _timeline(one), ""]
     if one.verdict is None:
         said = "the server became ready" if one.ready else f"it got as far as “{one.stage}”"
         lines += [f"no failure in these {one.lines:,} lines; {said}", f"  | {one.last}"]
@@ -84,6 +98,29 @@ def _told(one: "Inquest", *, named: bool) -> list[str]:
     lines += verdict_lines(one.verdict)
     lines += [f"  answered by {name}: gives up {given}" for name, given in one.answers]
     return lines
+
+
+def _brief(one: "Inquest") -> list[str]:
+    """
+    A log beside the one that tells the cause.
+    """
+    end = str(one.verdict.cause) if one.verdict else "no failure shown"
+    line = f", log line {one.verdict.line}" if one.verdict and one.verdict.line else ""
+    return [f"{one.name}: got as far as “{one.stage}”; {end}{line}"]
+
+
+def _before(one: "Inquest") -> list[str]:
+    """
+    The earlier starts of the same log, which are not judged.
+    """
+    if not one.before:
+        return []
+    lines = ["this log holds several starts; the last one is judged:"]
+    for start in one.before:
+        end = str(start.verdict.cause) if start.verdict else "no failure shown"
+        came = "was ready" if start.ready else f"got as far as “{start.stage}”"
+        lines.append(f"  lines {start.first:,} to {start.last:,} {came}: {end}")
+    return [*lines, ""]
 
 
 def _timeline(one: "Inquest") -> str:
@@ -117,6 +154,7 @@ def _document(one: "Inquest") -> dict[str, Any]:
         "cause": cause_name(one.verdict.cause) if one.verdict else None,
         "verdict": to_builtins(one.verdict),
         "answers": [{"rung": name, "gives_up": given} for name, given in one.answers],
+        "before": [to_builtins(start) for start in one.before],
         "timeline": [
             {
                 "stage": str(reached.milestone.stage),

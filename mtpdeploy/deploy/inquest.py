@@ -2,20 +2,23 @@
 Any SGLang log from anywhere, judged offline: what it reached, when, with which figures, and why it ended.
 """
 
+import codecs
 import gzip
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from msgspec import Struct
 
-from mtpdeploy.core.diagnosis import Cause, End, Milestone, Next, Stage, Verdict, diagnose
+from mtpdeploy.core.diagnosis import Cause, End, Evidence, Milestone, Next, Stage, Verdict, diagnose
 from mtpdeploy.core.lines import Lines
 from mtpdeploy.core.wrappings import find_wrappings, unwrap
-from mtpdeploy.engines.base import Engine
+from mtpdeploy.engines.base import EarlierStart, Engine
 from mtpdeploy.errors import ConfigError
 
 PIECE = 1 << 20
@@ -24,8 +27,19 @@ PIECE = 1 << 20
 GZIP = b"\x1f\x8b"
 """How a gzip file begins (RFC 1952)."""
 
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How UTF-16 begins."""
+
 MOMENT = re.compile(r"\[(20\d\d-\d\d-\d\d \d\d:\d\d:\d\d)")
 """SGLang's own time stamp; in whatever zone the box has."""
+
+
+CONSEQUENCES = (
+    (Cause.SCHEDULER_EXCEPTION, Cause.PYTHON_EXCEPTION, Cause.GRAPHS_FAILED),
+    (Cause.NCCL_FAILED, Cause.PEER_UNREACHABLE, Cause.WATCHDOG),
+    (Cause.SCHEDULER_DIED, Cause.DETOKENIZER_DIED, Cause.VANISHED, Cause.STOPPED, Cause.UNKNOWN),
+)
+"""What a rank that lost another one says: the further down the more likely it is an echo (lesson 11)."""
 
 
 class Reached(Struct, frozen=True):
@@ -37,10 +51,23 @@ class Reached(Struct, frozen=True):
     moment: float | None
 
 
+class Before(Struct, frozen=True):
+    """
+    An earlier start in the same log: its lines, how far it came, whether it was ever ready, and why it failed
+    where it shows that.
+    """
+
+    first: int
+    last: int
+    stage: Stage
+    ready: bool
+    verdict: Verdict | None
+
+
 class Inquest(Struct, frozen=True):
     """
-    What a log tells. `verdict` is None where it shows no failure; `answers` are the rungs that answer its
-    cause, with what each gives up.
+    What a log tells of its last start. `verdict` is None where it shows no failure; `answers` are the rungs
+    that answer its cause, with what each gives up; `before` are the starts that came before it.
     """
 
     name: str
@@ -53,6 +80,7 @@ class Inquest(Struct, frozen=True):
     verdict: Verdict | None
     answers: tuple[tuple[str, str], ...]
     last: str
+    before: tuple[Before, ...] = ()
 
 
 def hold(name: str, engine: Engine, *, exit_status: int | None = None, version: str = "") -> Inquest:
@@ -70,34 +98,80 @@ def hold(name: str, engine: Engine, *, exit_status: int | None = None, version: 
         raise ConfigError(f"{name} cannot be read: {reason}", hint="give a log file, or `-`") from None
 
 
+def root(held: Sequence[Inquest]) -> Inquest | None:
+    """
+    Of the logs of one server's ranks or nodes, the one that shows why it failed; None where none fails.
+
+    Where one rank fails the others lose it: what says only that goes last, then an exception without a
+    name, and among equals the earliest counts, by the time stamps as the boxes wrote them.
+    """
+    failed = [one for one in held if one.verdict is not None]
+    if not failed:
+        return None
+    return min(failed, key=lambda one: (_standing(one.verdict), _moment(one)))
+
+
+def _standing(verdict: Verdict | None) -> int:
+    cause = verdict.cause if verdict is not None else Cause.UNKNOWN
+    return next((rank for rank, causes in enumerate(CONSEQUENCES, 1) if cause in causes), 0)
+
+
+def _moment(one: Inquest) -> float:
+    """
+    When the proving line was written: the last time stamp up to it, or never.
+    """
+    line, moment = one.verdict.line if one.verdict else None, math.inf
+    if line is None or one.name == "-":
+        return moment
+    lines = Lines()
+    with _opened(one.name) as file:
+        for piece in _pieces(file):
+            for each in lines.feed(piece):
+                if each.number > line:
+                    return moment
+                if stamp := MOMENT.search(each.text, 0, 200):
+                    moment = _seconds(stamp[1])
+    return moment
+
+
 @contextmanager
 def _opened(name: str) -> Iterator[IO[bytes]]:
     if name == "-":
         import sys  # noqa: PLC0415 - only to read what is piped in
 
-        yield sys.stdin.buffer
+        yield _plain(sys.stdin.buffer)
         return
     with Path(name).open("rb") as file:
-        packed = file.read(2) == GZIP
-        file.seek(0)
-        if packed:
-            with gzip.open(file) as unpacked:
-                yield unpacked  # type: ignore[misc]
-        else:
-            yield file
+        yield _plain(file)
+
+
+def _plain(file: IO[bytes]) -> IO[bytes]:
+    """
+    A log as UTF-8, unpacked where it is gzipped and recoded where it is UTF-16 (as PowerShell's `>` writes).
+    """
+    peeked = BufferedReader(cast("RawIOBase", file))
+    if peeked.peek(2).startswith(GZIP):
+        peeked = BufferedReader(cast("RawIOBase", gzip.GzipFile(fileobj=peeked)))
+    if peeked.peek(2).startswith(UTF_16):
+        return codecs.EncodedFile(peeked, "utf-8", "utf-16", "replace")
+    if peeked.peek(3).startswith(codecs.BOM_UTF8):
+        peeked.read(3)
+    return peeked
 
 
 def _judge(name: str, file: IO[bytes], engine: Engine, exit_status: int | None, version: str) -> Inquest:
-    reading, lines, reached = engine.reading(version), Lines(), []
-    ready, moment, last, count = False, None, "", 0
+    reading, lines = engine.reading(version), Lines()
+    reached: list[Reached] = []
+    moment, last, count = None, "", 0
     for piece in _pieces(file):
         for line in lines.feed(piece):
             count, last = line.number, line.text or last
             for milestone in reading.feed(line.number, line.text):
                 stamp = MOMENT.search(line.text, 0, 200)
                 moment = _seconds(stamp[1]) if stamp else moment
+                if milestone.line == reading.begun:
+                    reached.clear()
                 reached.append(Reached(milestone, moment))
-                ready = ready or milestone.stage is Stage.READY
     evidence = reading.evidence(End.EXITED, exit_status, {})
     verdict = None
     if reading.fatal is not None or (exit_status not in (None, 0)) or evidence.findings:
@@ -108,12 +182,19 @@ def _judge(name: str, file: IO[bytes], engine: Engine, exit_status: int | None, 
         stage=reading.stage,
         reached=tuple(reached),
         figures=dict(reading.figures),
-        arguments=dict(getattr(reading, "arguments", {})),
-        ready=ready,
+        arguments=dict(reading.arguments),
+        ready=any(each.milestone.stage is Stage.READY for each in reached),
         verdict=verdict,
         answers=_answers(engine, verdict),
         last=last[:300],
+        before=tuple(_before(start, engine) for start in reading.earlier),
     )
+
+
+def _before(start: EarlierStart, engine: Engine) -> Before:
+    ended = Evidence(end=End.EXITED, stage=start.stage, findings=start.findings)
+    verdict = diagnose(ended, engine.knowledge) if any(f.fatal for f in start.findings) else None
+    return Before(start.first, start.last, start.stage, start.ready, verdict)
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:

@@ -2,7 +2,7 @@
 What the rest of the program asks of an engine: the knowledge of one server program.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -28,14 +28,62 @@ class Command(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class EarlierStart(Struct, frozen=True):
+    """
+    A start that another one follows in the same log: its lines, how far it came, whether it ever was ready,
+    and what was found in it.
+    """
+
+    first: int
+    last: int
+    stage: Stage
+    ready: bool
+    findings: tuple[Finding, ...]
+
+
 class LogReading(Protocol):
     """
     A fold over the lines of one log, in constant memory.
+
+    Where it holds several starts, `stage`, `figures`, `arguments` and `progress` are those of the last, which
+    begins with the line `begun`; `earlier` are those before it.
     """
 
-    stage: Stage
-    figures: dict[str, float]
-    progress: str
+    @property
+    def begun(self) -> int:
+        """
+        The line with which the last start begins.
+        """
+
+    @property
+    def earlier(self) -> Collection[EarlierStart]:
+        """
+        The starts before it.
+        """
+
+    @property
+    def stage(self) -> Stage:
+        """
+        The last stage reached.
+        """
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """
+        The numbers that the server printed on the way, by names with units.
+        """
+
+    @property
+    def arguments(self) -> dict[str, str]:
+        """
+        The resolved arguments worth knowing.
+        """
+
+    @property
+    def progress(self) -> str:
+        """
+        Where a bar stands; empty where there is none.
+        """
 
     def feed(self, number: int, text: str) -> list[Milestone]:
         """

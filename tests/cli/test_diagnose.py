@@ -56,3 +56,30 @@ def test_no_such_file(run: Run, tmp_path: Path) -> None:
 
     assert 2 == said.status
     assert "none.log cannot be read: No such file or directory" in said.err
+
+
+def test_together(run: Run) -> None:
+    """
+    The log with the root cause is told first and whole, the others in a line each; as data it comes first.
+    """
+    said = run("diagnose", "--together", HEALTHY, FAILED)
+    data = json.loads(run("diagnose", "--together", HEALTHY, FAILED, "--json").out)
+
+    assert 1 == said.status
+    assert said.out.startswith(FAILED)
+    assert f"{HEALTHY}: got as far as “ready”; no failure shown" in said.out
+    assert [FAILED, HEALTHY] == [each["name"] for each in data]
+
+
+def test_earlier_starts(run: Run, tmp_path: Path) -> None:
+    """
+    Starts before the last one are told in a line each.
+    """
+    log = tmp_path / "appended.log"
+    log.write_bytes(Path(FAILED).read_bytes() + Path(HEALTHY).read_bytes())
+
+    said = run("diagnose", str(log))
+
+    assert 0 == said.status
+    assert "this log holds several starts" in said.out
+    assert "the attention backend does not work on this GPU" in said.out

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 from mtpdeploy.core.wrappings import find_wrappings, unwrap
@@ -29,8 +31,17 @@ def wrapped(prefix: bytes) -> bytes:
         b"[pod/sglang-0/server] ",
         b"[pod/sglang-0/server] 2026-12-01T03:07:28.123456789Z ",
         b"Dec  1 03:07:28 rtx python3[4711]: ",
+        b"2026-12-01T03:07:28+0000 rtx python3[4711]: ",
+        b"Tue 2026-12-01 03:07:28 UTC rtx sglang.service[4711]: ",
+        b"\x1b[36msglang-1  |\x1b[0m ",
+        b"\x1b[33m[pod/sglang-0/server]\x1b[0m \x1b[2m",
+        b"(SGLangEngine pid=4711) ",
+        b"\x1b[36m(SGLangEngine pid=4711, ip=10.0.0.2)\x1b[0m ",
+        b"[default0]:",
+        b"[1,0]<stderr>:",
+        b"0: ",
+        b"sglang-1  | (SGLangEngine pid=4711) 3: ",
     ],
-    ids=["bare", "docker", "runtime", "compose", "kubernetes", "kubernetes with moments", "journal"],
 )
 def test_what_stands_before_every_line_is_taken_off(prefix: bytes) -> None:
     """
@@ -39,6 +50,39 @@ def test_what_stands_before_every_line_is_taken_off(prefix: bytes) -> None:
     data = wrapped(prefix)
 
     assert LOG == unwrap(data, find_wrappings(data))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"log": "{}\n", "stream": "stderr", "time": "2026-12-01T03:07:28.12Z"},
+        {"_PID": "4711", "MESSAGE": "{}"},
+        {"severity": "ERROR", "textPayload": "\x1b[31m{}\x1b[0m", "logName": "x"},
+    ],
+    ids=["docker", "journal", "collector"],
+)
+def test_lines_within_json(record: dict[str, str]) -> None:
+    """
+    Each record is the line that it holds, without its prefix, so that numbers are those of the file.
+    """
+    lines = [b"[pod/sglang-0/server] " + line for line in LOG.splitlines()]
+    data = b"".join(
+        json.dumps({k: v.replace("{}", line.decode()) for k, v in record.items()}).encode() + b"\n"
+        for line in lines
+    )
+
+    assert LOG == unwrap(data, find_wrappings(data))
+
+
+def test_json_that_holds_no_line_stays() -> None:
+    """
+    Something else among the records, damaged or without a text, is left as it is.
+    """
+    good = b'{"log":"[2026-12-01 03:07:28] ready\\n","stream":"stderr"}\n'
+    other = b'{"log":"cut\n{"level":"info"}\nplain\n'
+    data = good * 5 + other
+
+    assert b"[2026-12-01 03:07:28] ready\n" * 5 + other == unwrap(data, find_wrappings(data))
 
 
 def test_sglang_own_brackets_are_no_prefix() -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from mtpdeploy.core.diagnosis import Cause, Stage
-from mtpdeploy.deploy.inquest import PIECE, hold
+from mtpdeploy.deploy.inquest import PIECE, Inquest, hold, root
 from mtpdeploy.engines.sglang import SGLANG
 from mtpdeploy.errors import ConfigError
-from tests.engines.sglang.recorded import LOGS, names, recorded
+from tests.engines.sglang.recorded import LOGS, names, recorded, scheduler_exception, start_until
 
 
 @pytest.mark.parametrize("name", names())
@@ -108,3 +108,88 @@ def test_what_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
 
     with pytest.raises(ConfigError, match=r"log\.gz cannot be read"):
         hold(str(log), SGLANG)
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-8-sig"])
+def test_other_encodings(tmp_path: Path, encoding: str, *, packed: bool) -> None:
+    """
+    A log that PowerShell redirected, with a byte order mark and Windows line ends, is read as any other.
+    """
+    bare = LOGS / "x25-nextn-on-plain-qwen3.log"
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    data = (mark + bare.read_text().replace("\n", "\r\n")).encode(encoding)
+    log = tmp_path / "log"
+    log.write_bytes(gzip.compress(data) if packed else data)
+
+    plain, other = hold(str(bare), SGLANG).verdict, hold(str(log), SGLANG).verdict
+
+    assert plain is not None
+    assert plain == other
+
+
+def test_several_starts_in_one_log(tmp_path: Path) -> None:
+    """
+    The last is judged; stages, times and figures are its own, and the earlier ones are told.
+    """
+    first, second = (LOGS / f"{name}.log" for name in ("n08-decode-graphs", "ok-qwen35-gdn-nextn-mtp"))
+    log = tmp_path / "appended.log"
+    log.write_bytes(first.read_bytes() + second.read_bytes())
+
+    held, alone = hold(str(log), SGLANG), hold(str(second), SGLANG)
+
+    assert (None, True, alone.figures) == (held.verdict, held.ready, held.figures)
+    assert [r.milestone.stage for r in alone.reached] == [r.milestone.stage for r in held.reached]
+    assert [r.moment for r in alone.reached] == [r.moment for r in held.reached]
+    (before,) = held.before
+    assert before.verdict is not None
+    assert (1, Cause.OOM_GRAPHS) == (before.first, before.verdict.cause)
+
+
+class TestTogether:
+    """
+    The logs of several ranks of one server.
+    """
+
+    NCCL = (
+        "torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:3690, remote process exited"
+    )
+    OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 384.00 MiB."
+
+    def held(self, folder: Path, *ranks: tuple[str, str]) -> list[Inquest]:
+        """
+        A log for each rank that failed at a time with an exception, judged.
+        """
+        judged = []
+        for number, (time, exception) in enumerate(ranks):
+            lines = [*start_until("graphs begun", f" TP{number}"), *scheduler_exception(exception)]
+            log = folder / f"rank{number}.log"
+            log.write_text("\n".join(lines).replace("03:07:28", time) + "\n")
+            judged.append(hold(str(log), SGLANG))
+        return judged
+
+    def test_the_first_to_fail_is_the_root(self, tmp_path: Path) -> None:
+        """
+        Two ranks out of memory: the earlier one.
+        """
+        held = self.held(tmp_path, ("03:09:00", self.OOM), ("03:08:00", self.OOM), ("03:10:00", self.OOM))
+
+        assert held[1] is root(held)
+
+    def test_a_lost_peer_is_an_echo(self, tmp_path: Path) -> None:
+        """
+        What NCCL says of a rank that is gone goes after what that rank says, whatever the clocks say.
+        """
+        held = self.held(
+            tmp_path, ("03:07:00", self.NCCL), ("03:08:00", self.OOM), ("03:06:00", "KeyError: 1")
+        )
+
+        assert held[1] is root(held)
+
+    def test_none_failed(self) -> None:
+        """
+        Then there is no root.
+        """
+        healthy = hold(str(LOGS / "ok-qwen3-dense.log"), SGLANG)
+
+        assert root([healthy]) is None

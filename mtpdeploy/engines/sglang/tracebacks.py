@@ -22,6 +22,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _RANK = re.compile(r"^\[rank\d+\]:\s?")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line \d+, in (?P<function>.+)$')
 _BARE = re.compile(r"^[\w.]+(?:Error|Exception)?:?$")
+_RAISED = re.compile(r"^[a-z_A-Z][\w.]*(?:Error|Exception|OutOfResources)(?:: |:?$)")
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
 _CONSEQUENCES = (
     "BrokenPipeError",
@@ -56,6 +57,7 @@ class Owner(StrEnum):
     DETOKENIZER = "detokenizer"
     WARMUP = "warm-up"
     UNANNOUNCED = "unannounced"
+    CUT = "cut off at its head"
 
 
 _ORDINARY = {
@@ -63,7 +65,18 @@ _ORDINARY = {
     Owner.DETOKENIZER: signatures.ORDINARY_DETOKENIZER,
     Owner.WARMUP: signatures.WARMUP,
     Owner.UNANNOUNCED: signatures.ORDINARY_PARENT,
+    Owner.CUT: signatures.ORDINARY_SCHEDULER,
 }
+
+UNTITLED = (Owner.UNANNOUNCED, Owner.CUT)
+"""Tracebacks that no record announces."""
+
+
+def begins_within(line: str) -> bool:
+    """
+    Whether the first lines of a log are the rest of a traceback: a frame, or the exception itself.
+    """
+    return bool(_FRAME.match(line) or _RAISED.match(line))
 
 
 class Traceback:
@@ -91,7 +104,7 @@ class Traceback:
         self._code = ""
         self._message_lines = 0
         self._seen = False
-        if owner is not Owner.UNANNOUNCED:
+        if owner not in UNTITLED:
             self._conclude(number, announced, _ORDINARY[owner])
 
     @property
@@ -99,7 +112,14 @@ class Traceback:
         """
         Whether an announced traceback may take its place: an unannounced one seldom matters.
         """
-        return self.has_exception or self._owner is Owner.UNANNOUNCED
+        return self.has_exception or self._owner in UNTITLED
+
+    @property
+    def is_cut(self) -> bool:
+        """
+        Whether its beginning is missing, so that nobody knows whose it is and whether it was survived.
+        """
+        return self._owner is Owner.CUT
 
     @property
     def has_exception(self) -> bool:

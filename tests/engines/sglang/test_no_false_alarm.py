@@ -11,6 +11,7 @@ from mtpdeploy.core.diagnosis import Cause, Signature, Stage
 from mtpdeploy.engines.sglang import signatures
 from mtpdeploy.engines.sglang.matching import match
 from mtpdeploy.engines.sglang.reading import LogReading
+from mtpdeploy.engines.sglang.starts import Start
 from tests.engines.sglang import recorded
 
 LOGS = {name: recorded.recorded(name) for name in recorded.names()}
@@ -150,14 +151,14 @@ class TestEffort:
         The number of lines that are searched grows with the log, and not faster.
         """
         looks = 0
-        search = LogReading._search
+        search = Start._search
 
-        def counted(reading: LogReading, number: int, rank: str, text: str) -> None:
+        def counted(start: Start, number: int, rank: str, text: str) -> None:
             nonlocal looks
             looks += 1
-            search(reading, number, rank, text)
+            search(start, number, rank, text)
 
-        monkeypatch.setattr(LogReading, "_search", counted)
+        monkeypatch.setattr(Start, "_search", counted)
         lines = LOGS["r-benign-libtorchcodec-traceback"][0]
 
         recorded.read(lines)

@@ -1,7 +1,8 @@
 import tracemalloc
 
 from mtpdeploy.core.diagnosis import Cause, End, Stage
-from mtpdeploy.engines.sglang.reading import FINDINGS, TAIL, LogReading
+from mtpdeploy.engines.sglang.reading import EARLIER, TAIL, LogReading
+from mtpdeploy.engines.sglang.starts import FINDINGS
 from tests.engines.sglang.recorded import (
     STAMP,
     read,
@@ -198,7 +199,80 @@ class TestBounds:
         reading = read([*scheduler_exception()[:1], *["  y"] * 6000, *start_until("ready")])
 
         assert Stage.READY is reading.stage
-        assert [Cause.SCHEDULER_EXCEPTION] == causes(reading)
+        assert [Cause.SCHEDULER_EXCEPTION] == [f.cause for f in reading.earlier[0].findings]
+
+
+class TestSeveralStarts:
+    """
+    One log, appended to by one start after another.
+    """
+
+    FAILED = (*start_until("graphs begun"), *scheduler_exception(OOM))
+    """A start that ran out of memory while it captured graphs: 16 lines."""
+
+    def test_the_last_one_is_judged(self) -> None:
+        """
+        What failed first is history once the server came up: stage, figures and findings begin anew.
+        """
+        reading = read([*self.FAILED, *start_until("ready")])
+
+        assert (Stage.READY, (), None) == (reading.stage, reading.findings, reading.fatal)
+        assert (len(self.FAILED) + 1, 17) == (reading.begun, len(reading.milestones))
+        assert 2.0 == reading.figures["graphs_gib"]
+
+    def test_the_earlier_ones_are_told(self) -> None:
+        """
+        Which lines they have, how far they came, what was found.
+        """
+        reading = read([*start_until("ready"), *self.FAILED, *start_until("weights begun")])
+
+        first, second = reading.earlier
+        assert (1, True, Stage.READY, ()) == (first.first, first.ready, first.stage, first.findings)
+        assert (Stage.GRAPHS_BEGUN, [Cause.OOM_GRAPHS]) == (second.stage, [f.cause for f in second.findings])
+        assert (second.first, second.last) == (first.last + 1, reading.begun - 1)
+
+    def test_each_is_judged_by_its_own_stage(self) -> None:
+        """
+        The same words mean weights in the second start, though the first came to its graphs.
+        """
+        reading = read([*self.FAILED, *start_until("weights begun"), *scheduler_exception(OOM)])
+
+        assert [Cause.OOM_WEIGHTS] == causes(reading)
+
+    def test_a_restart_that_has_only_begun_explains_nothing(self) -> None:
+        """
+        A container was started again after the failure, and the log ends: the failure is what there is.
+        """
+        reading = read([*self.FAILED, *start_until("arguments")])
+
+        assert (Stage.ARGUMENTS, [Cause.OOM_GRAPHS]) == (reading.stage, causes(reading))
+        assert Stage.GRAPHS_BEGUN is reading.evidence(End.EXITED, None, {}).stage
+
+    def test_a_second_start_that_refuses_its_arguments(self) -> None:
+        """
+        It prints no arguments that it resolved, and what ended the first is not its cause.
+        """
+        reading = read([*self.FAILED, "launch_server.py: error: unrecognized arguments: --no-such-flag"])
+
+        assert [Cause.BAD_ARGUMENT] == causes(reading)
+
+    def test_arguments_twice_in_one_start(self) -> None:
+        """
+        A launcher of several workers prints theirs one after another before anything is loaded.
+        """
+        lines = start_until("arguments") * 2 + start_until("ready")[1:]
+
+        reading = read(lines)
+
+        assert ([], 1, Stage.READY) == (list(reading.earlier), reading.begun, reading.stage)
+
+    def test_a_log_full_of_restarts_stays_small(self) -> None:
+        """
+        Only the last few are kept.
+        """
+        reading = read([*self.FAILED] * 100)
+
+        assert EARLIER == len(reading.earlier)
 
 
 class TestEvidence:

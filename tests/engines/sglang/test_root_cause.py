@@ -317,3 +317,54 @@ class TestRootCause:
             "capturing_prefill": 0.0,
             "free_before_weights_gib": 94.32,
         } == reading.findings[0].figures
+
+
+class TestCutAtItsHead:
+    """
+    A log whose first lines are the rest of a traceback, as `tail` and rotation leave it.
+    """
+
+    WHOLE = scheduler_exception(
+        f'  File "{SITE}/model_executor/model_runner.py", line 9, in init_memory_pool',
+        "    raise RuntimeError(",
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+    )
+
+    @pytest.mark.parametrize("head", range(1, 7))
+    def test_wherever_it_is_cut(self, head: int) -> None:
+        """
+        Within the frames or before the exception: its last line is what counts.
+        """
+        assert [Cause.OOM_KV_POOL] == causes(read(self.WHOLE[head:]))
+
+    def test_without_a_name(self) -> None:
+        """
+        An exception that the catalogue does not know is still named as the cause.
+        """
+        lines = scheduler_exception("KeyError: 'x'")[1:]
+
+        assert [Cause.SCHEDULER_EXCEPTION] == causes(read(lines))
+
+    def test_one_that_was_survived(self) -> None:
+        """
+        A stage that is reached after it shows that it ended nothing.
+        """
+        lines = [*self.WHOLE[2:-1], *start_until("graphs begun")]
+
+        assert [] == causes(read(lines))
+
+    def test_a_whole_one_goes_before(self) -> None:
+        """
+        What is known to have ended the scheduler explains more than a rest.
+        """
+        lines = [*self.WHOLE[2:-1], *scheduler_exception("AssertionError: Can not alloc mamba cache")]
+
+        assert [Cause.STATE_SLOTS] == causes(read(lines))
+
+    def test_other_first_lines(self) -> None:
+        """
+        Prose and code before the first record are no traceback.
+        """
+        lines = ["Error: none", "  File a report", "value error: 3", *scheduler_exception()[-1:]]
+
+        assert [Cause.SCHEDULER_DIED] == causes(read(lines))
