@@ -9,7 +9,8 @@ from mtpdeploy.core.diagnosis import Cause, End, Verdict
 from mtpdeploy.core.foresight import Passed
 from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome, Report
-from mtpdeploy.core.units import counted, duration
+from mtpdeploy.core.patience import Kind, Sign
+from mtpdeploy.core.units import counted, duration, size
 
 SIMULATED = "simulated: this box, its GPU and its server are mtpdeploy's built-in demo, not real hardware"
 """Said wherever the demo box is shown."""
@@ -56,9 +57,8 @@ def sentence(event: events.AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - a
             return _following(event)
         case events.Reached(milestone=milestone, seconds=seconds):
             return f"{_clock(seconds)}  {milestone.stage}{_figures(milestone.figures)}"
-        case events.Quiet(stage=stage, seconds=seconds, patience=patience):
-            end = f"counts as stalled at {duration(patience)}"
-            return f"nothing has moved for {duration(seconds)} at “{stage}”; {end}"
+        case events.Quiet():
+            return _quiet(event)
         case events.LineLost():
             return "the line to the box broke; the server goes on there, trying to come back"
         case events.LineBack(seconds=seconds):
@@ -209,6 +209,33 @@ def _surveyed(event: events.Surveyed) -> str:
     gpus = "; ".join(event.gpus) or "no GPU"
     skew = "" if abs(event.clock_offset) < 2 else f", its clock runs {event.clock_offset:+.0f} s against ours"
     return f"surveyed in {duration(event.seconds)}: {gpus}; sglang {event.sglang_version}{skew}"
+
+
+def _quiet(event: events.Quiet) -> str:
+    nothing = "nothing but the log can be seen there" if event.blind else "no other sign of work"
+    seen = ", ".join(_sign(sign) for sign in event.signs) or nothing
+    end = f"counts as stalled in {duration(max(0.0, event.left))} without another"
+    return f"no line for {duration(event.seconds)} at “{event.stage}”; {seen}; {end}"
+
+
+def _sign(sign: Sign) -> str:
+    """
+    One kind of work, in a few words.
+    """
+    match sign.kind:
+        case Kind.COMPILERS:
+            return f"compilers running ({', '.join(sign.names)})"
+        case Kind.MEMORY:
+            return f"{size(sign.amount)} more memory"
+        case Kind.GPU_MEMORY:
+            return f"GPU memory moved by {size(sign.amount)}"
+        case Kind.CPU:
+            return f"{duration(sign.amount)} of CPU time"
+        case Kind.GPU:
+            watts = f" at {sign.watts:.0f} W" if sign.watts else ""
+            return f"GPU {sign.amount:.0f} % busy{watts}"
+        case _:
+            return f"{size(sign.amount)} {sign.kind}"
 
 
 def _attempt(event: events.AttemptBegun) -> str:

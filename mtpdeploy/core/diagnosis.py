@@ -309,9 +309,14 @@ def _without_finding(evidence: Evidence) -> tuple[Cause, str]:  # noqa: PLR0911 
         return Cause.HOST_OOM_KILLED, after["oom_kill"]
     match evidence.end:
         case End.STALLED:
-            return Cause.STALLED, f"no sign of progress at stage `{evidence.stage}`"
+            return Cause.STALLED, _with_stack(
+                f"{after.get('patience', 'no sign of work')}, at stage `{evidence.stage}`", after
+            )
+        case End.DEAF if "worker_lost" in after:
+            died = Cause.SCHEDULER_DIED if "scheduler" in after["worker_lost"] else Cause.DETOKENIZER_DIED
+            return died, _with_stack(after["worker_lost"], after)
         case End.DEAF:
-            return Cause.DEAF, after.get("deaf", "the checks got no answer")
+            return Cause.DEAF, _with_stack(after.get("deaf", "the checks got no answer"), after)
         case End.REFUSING:
             return Cause.REQUESTS_REFUSED, after.get("refused", "a check was refused")
         case End.STOPPED:
@@ -322,6 +327,13 @@ def _without_finding(evidence: Evidence) -> tuple[Cause, str]:  # noqa: PLR0911 
             return Cause.VANISHED, "the process is gone and left no exit record"
         case _:
             return _by_status(evidence.exit_status)
+
+
+def _with_stack(because: str, after: Mapping[str, str]) -> str:
+    """
+    What a verdict rests on, and where the processes stood before they were ended.
+    """
+    return f"{because}; {after['stack']}" if "stack" in after else because
 
 
 def _by_status(status: int | None) -> tuple[Cause, str]:

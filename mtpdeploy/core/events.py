@@ -11,6 +11,7 @@ from mtpdeploy.core.foresight import Passed
 from mtpdeploy.core.launch import AttemptRecord
 from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome, Report
+from mtpdeploy.core.patience import Sign
 
 
 def _tag(name: str) -> str:
@@ -169,13 +170,17 @@ class Progress(Event, frozen=True):
 
 class Quiet(Event, frozen=True):
     """
-    Nothing has moved for some time: no log, no CPU, no compiler. At `patience` seconds it counts as stalled.
+    The log has not grown for `seconds`; `signs` are what else shows work since then (core/patience.py).
+
+    Without a further sign it counts as stalled in `left` seconds; `blind` says that none can be seen there.
     """
 
     attempt: int
     stage: str
     seconds: float
-    patience: float
+    left: float
+    signs: tuple[Sign, ...] = ()
+    blind: bool = False
 
 
 class LineLost(Event, frozen=True):

@@ -16,6 +16,13 @@ def gib(amount: float) -> str:
     return f"{amount / GIB:.2f} GiB"
 
 
+def size(amount: float) -> str:
+    """
+    Bytes for people, with their sign: `1.20 GiB`, `-340 MiB`.
+    """
+    return gib(amount) if abs(amount) >= GIB else f"{amount / MIB:.0f} MiB"
+
+
 def counted(number: int, one: str, more: str) -> str:
     """
     A number with the word for one or for more: `1 process`, `3 processes`.

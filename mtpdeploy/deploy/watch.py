@@ -3,7 +3,8 @@ From launched to an ending: the one loop of the program.
 
 It ends by the first of: the server looks ready and the listener is this attempt's own (the proof may
 start); the exit record; the process gone without one; a failure in the log that no waiting can mend
-(the process then gets a moment to die and is ended); a stage's patience used up; the box gone.
+(the process then gets a moment to die and is ended); a process without which nothing is answered lost while
+the main one lives on; a stage's patience used up; the box gone.
 """
 
 import contextlib
@@ -22,6 +23,8 @@ from mtpdeploy.core.events import Emit
 from mtpdeploy.core.launch import AttemptRecord
 from mtpdeploy.core.lines import Line, Lines
 from mtpdeploy.core.outcome import Report
+from mtpdeploy.core.patience import Patience
+from mtpdeploy.core.roster import Roster
 from mtpdeploy.engines.base import Engine, LogReading
 from mtpdeploy.remote.frames import (
     Ended,
@@ -48,12 +51,22 @@ TICK = 0.5
 """Seconds between looks at the clock while nothing arrives; no event waits for it."""
 
 QUIET = 30.0
-"""Seconds without a sign of progress after which that is told, and told again each time they pass."""
+"""Seconds without a line after which that is told; again when twice as many have passed, and so on."""
+
+QUIET_LONGEST = 300.0
+"""Seconds between two times at most."""
 
 HEALTH_AFTER = 10.0
 """
 Seconds that a listening server may go without the ready line before its health is asked: the line
 comes within a second of the warm-up (same logs), and each question generates a token.
+"""
+
+HEALTH_LONGEST = 60.0
+"""
+Seconds between two questions at most; the first are 10, 20 and 40 apart. Each takes up to 20 s of a stuck
+server (SGLANG_HEALTH_CHECK_TIMEOUT) and leaves its token in the queue. A 200 only starts the proof: it is
+given as soon as any token flows, and without a look at the scheduler where the generation is switched off.
 """
 
 
@@ -100,18 +113,19 @@ class Watch:
         self._ask_health = healthy
         self._foretell = foretell
         self._haste = haste
-        self._quiet_told = 0.0
+        self._quiet_next = QUIET
         self._foretold: Verdict | None = None
         self._lines = Lines()
         self._owner = "none"
         self._ready_line: float | None = None
         self._blind = False
         self._healthy = False
-        self._listening_since: float | None = None
+        self._ask_at: float | None = None
+        self._ask_wait = HEALTH_AFTER
         self._asking: Thread | None = None
         self._doomed_since: float | None = None
-        self._moved = clock.monotonic()
-        self._cpu: float | None = None
+        self._patience = Patience(clock.monotonic())
+        self._roster = Roster()
         self._progress = ""
         self._away = False
 
@@ -167,7 +181,8 @@ class Watch:
                 self._note_activity(event)
             case Listening(owner=owner):
                 self._owner = owner
-                self._listening_since = self._clock.monotonic() if owner == "run" else None
+                self._ask_wait = HEALTH_AFTER
+                self._ask_at = self._clock.monotonic() + HEALTH_AFTER if owner == "run" else None
             case Ended():
                 return self._ended(event)
             case Gone(reason=reason):
@@ -176,7 +191,8 @@ class Watch:
                 self._away = True
                 self._emit(events.LineLost(at=self._clock.now(), since=since))
             case LineBack(gap_seconds=seconds):
-                self._away, self._moved = False, self._clock.monotonic()
+                self._away = False
+                self._begin_anew()
                 self._emit(events.LineBack(at=self._clock.now(), seconds=seconds))
             case LogChanged(what=what):
                 self._lines = Lines()
@@ -184,8 +200,12 @@ class Watch:
         return None
 
     def _read(self, data: bytes) -> None:
-        self._moved = self._clock.monotonic()
+        self._begin_anew()
         self._show(self._lines.feed(data))
+
+    def _begin_anew(self) -> None:
+        self._patience.begin_anew(self._clock.monotonic())
+        self._quiet_next = QUIET
 
     def _show(self, lines: list[Line]) -> None:
         whole = [line for line in lines if not line.bar]
@@ -247,11 +267,11 @@ class Watch:
         return self._owner == "run" or blind
 
     def _note_activity(self, beat: Heartbeat) -> None:
-        self._blind = beat.processes is None
-        cpu = beat.cpu_seconds or 0.0
-        if self._cpu is not None and (cpu - self._cpu > CPU_IS_WORK or beat.compilers):
-            self._moved = self._clock.monotonic()
-        self._cpu = cpu
+        self._blind = beat.activity is None
+        if beat.activity is not None:
+            now = self._clock.monotonic()
+            self._patience.note(now, beat.activity)
+            self._roster.note(now, beat.activity)
 
     def _ended(self, event: Ended) -> Ending:
         self._show(self._lines.finish())
@@ -272,7 +292,17 @@ class Watch:
             return self._doom(now)
         if self._foretold is not None:
             return Ending(End.DOOMED, foretold=self._foretold)
-        return self._out_of_patience(now) if proof is None else None
+        return self._maimed(now) or (self._out_of_patience(now) if proof is None else None)
+
+    def _maimed(self, now: float) -> Ending | None:
+        """
+        The end of a server that has lost a process without which it answers nothing, unless it is stopping.
+        """
+        lost = self._roster.lost(now)
+        if not lost or self.reading.evidence(End.DEAF, None, {}).told_to_stop is not None:
+            return None
+        told = ", ".join(f"{worker.title} (pid {worker.pid})" for worker in lost)
+        return Ending(End.DEAF, after={"worker_lost": f"{told} is gone, and the main process lives on"})
 
     def _proved(self, proof: "Future[Report]") -> Ending | None:
         return Ending(End.READY) if proof.done() else None
@@ -280,27 +310,27 @@ class Watch:
     def _looks_ready(self, now: float) -> Ending | None:
         if self._is_ours(now) and (self._ready_line is not None or self._healthy):
             return Ending(End.READY, by="ready line" if self._ready_line is not None else "health")
-        if self._owner == "run" and self._listening_since is not None:
+        if self._owner == "run" and self._ask_at is not None:
             self._ask_if_due(now)
         return None
 
     def _out_of_patience(self, now: float) -> Ending | None:
         full = self._engine.patience.get(self.reading.stage, DEFAULT_PATIENCE)
         patience = min(full, max(SHORTEST_PATIENCE, full / self._haste))
-        still = now - self._moved
-        if still > patience:
-            return Ending(End.STALLED, after={"patience": f"{patience:.0f} s without a sign of progress"})
-        if still < QUIET:
-            self._quiet_told = 0.0
-        elif still - self._quiet_told >= QUIET:
-            self._quiet_told = still
+        ends, silent = self._patience.ends(patience), now - self._patience.quiet_since
+        if now > ends:
+            return Ending(End.STALLED, after={"patience": self._patience.because(now)})
+        if silent >= self._quiet_next:
+            self._quiet_next = silent + min(silent, QUIET_LONGEST)
             self._emit(
                 events.Quiet(
                     at=self._clock.now(),
                     attempt=self.record.attempt,
                     stage=self.reading.stage,
-                    seconds=still,
-                    patience=patience,
+                    seconds=silent,
+                    left=ends - now,
+                    signs=self._patience.signs,
+                    blind=self._patience.is_blind,
                 )
             )
         return None
@@ -319,10 +349,10 @@ class Watch:
         return None
 
     def _ask_if_due(self, now: float) -> None:
-        waited = now - (self._listening_since or now)
-        if waited < HEALTH_AFTER or (self._asking and self._asking.is_alive()):
+        if self._ask_at is None or now < self._ask_at or (self._asking and self._asking.is_alive()):
             return
-        self._listening_since = now
+        self._ask_wait = min(2 * self._ask_wait, HEALTH_LONGEST)
+        self._ask_at = now + self._ask_wait
         self._asking = Thread(target=self._learn_health, name="health", daemon=True)
         self._asking.start()
 
@@ -334,12 +364,6 @@ def _wake(arriving: Arriving) -> None:
     with contextlib.suppress(queue.Full):
         arriving.put_nowait(None)
 
-
-CPU_IS_WORK = 0.5
-"""
-CPU seconds between two heartbeats (5 s) that count as a sign of progress: an importing or compiling
-family burns a whole core, an idle one under 0.05 s (measured on SGLang 0.5.23, CPU, two cores).
-"""
 
 BLIND_WAIT = 12.0
 """

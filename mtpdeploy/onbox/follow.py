@@ -20,6 +20,7 @@ import time
 from typing import Any
 
 from mtpdeploy.onbox.census import SLOW_POLL, Census
+from mtpdeploy.onbox.gpus import Gpus
 from mtpdeploy.onbox.identity import family, pidfd, proc_root, same
 from mtpdeploy.onbox.lock import renew
 from mtpdeploy.onbox.record import process_of
@@ -277,6 +278,7 @@ class Reader:
         path = os.path.join(self.run.folder, os.path.expanduser(request["log"]))
         self.log = Log(path, request["offset"], request.get("known", {}))
         self.census = Census(os.path.basename(self.run.folder), request.get("port"), request["heartbeat"])
+        self.gpus = Gpus()
         self.poll: float = request["poll"]
         self.heartbeat: float = request["heartbeat"]
         self.next_heartbeat = 0.0
@@ -291,7 +293,8 @@ class Reader:
         Push until there is nothing more to push.
         """
         self.changed(self.log.open())
-        threading.Thread(target=self.census.work, daemon=True).start()
+        for work in (self.census.work, self.gpus.work):
+            threading.Thread(target=work, daemon=True).start()
         while time.monotonic() < self.last:
             end = self.run.end()
             moved = self.pump()
@@ -338,14 +341,15 @@ class Reader:
         Send heartbeats, the listener and the wish to be renewed when they are due.
         """
         now = time.monotonic()
-        self.census.process = self.run.process
+        self.census.process = self.gpus.process = self.run.process
         listening = self.census.listening
         if listening != self.told:
             self.told = listening
             self.wire.send("L", dict(listening or {}))
         if now >= self.next_heartbeat and (self.census.usage or self.next_heartbeat):
             self.next_heartbeat = now + self.heartbeat
-            self.wire.send("H", {"t": time.time(), "size": self.log.size(), **self.census.usage})
+            activity = {**self.census.usage, **self.gpus.usage} if self.census.usage else None
+            self.wire.send("H", {"t": time.time(), "size": self.log.size(), "activity": activity})
             if self.lease:
                 with contextlib.suppress(OSError):  # given back at this very moment
                     renew(os.path.expanduser(self.lease["path"]), self.lease["token"])
@@ -364,8 +368,11 @@ def main(request: dict[str, Any]) -> None:
     # Also ends a reader that is stuck in a write because nobody empties the pipe any more.
     signal.setitimer(signal.ITIMER_REAL, request["limit"] + request["grace"] + 2)
     wire = Wire(1)
+    reader = Reader(request, wire)
     try:
         wire.write(f"{MAGIC} {request['nonce']}\n".encode("ascii"))
-        Reader(request, wire).serve()
+        reader.serve()
     except ClientGone:
         pass
+    finally:
+        reader.gpus.close()

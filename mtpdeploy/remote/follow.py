@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from mtpdeploy.clock import Clock, SystemClock
+from mtpdeploy.core.patience import Activity
 from mtpdeploy.errors import BoxUnreachable, ConnectionLost, MtpDeployError
 from mtpdeploy.onbox import script
 from mtpdeploy.remote import frames, retry
@@ -276,8 +277,8 @@ class Follower:
             case "I":
                 self._identified(content)
             case "H":
-                counted = (content.get(key) for key in ("cpu", "rss", "procs", "compilers"))
-                self._emit(frames.Heartbeat(content["t"], content["size"], *counted))
+                activity = convert(content.get("activity"), Activity | None)
+                self._emit(frames.Heartbeat(content["t"], content["size"], activity))
             case "L":
                 listening = Listening(content["owner"], content["pid"])
                 if listening != self._listening:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from mtpdeploy.core.patience import Activity
 from mtpdeploy.errors import ConnectionLost
 
 MAGIC = b"MTPDEPLOY-FOLLOW "
@@ -36,16 +37,12 @@ class Heartbeat(Struct, frozen=True, tag=True):
     """
     The box lives. `at` is its own wall clock, `log_bytes` what the log has there.
 
-    `cpu_seconds`, `resident_bytes`, `processes` and `compilers` are those of the run's family; None where
-    they are not counted (the fallback without a reader). CPU seconds grow while something is computed.
+    `activity` is what the run's family has used; None where it is not counted (no reader there).
     """
 
     at: float
     log_bytes: int
-    cpu_seconds: float | None = None
-    resident_bytes: int | None = None
-    processes: int | None = None
-    compilers: int | None = None
+    activity: Activity | None = None
 
 
 class Listening(Struct, frozen=True, tag=True):

@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from mtpdeploy.onbox import script
-from mtpdeploy.onbox.census import usage
+from mtpdeploy.onbox.effort import usage
 from mtpdeploy.onbox.identity import table
 from mtpdeploy.remote.box import Stream
 from mtpdeploy.remote.follow import Follower, LogSource

@@ -9,9 +9,19 @@ from mtpdeploy.core.foresight import Passed
 from mtpdeploy.core.launch import AttemptRecord
 from mtpdeploy.core.memory import Fit, Forecast, Line
 from mtpdeploy.core.outcome import Ascent, Check, Outcome, Report
+from mtpdeploy.core.patience import Kind, Sign
 from mtpdeploy.core.server import ServerSpec
 
 AT = 1_796_101_931.0
+
+SIGNS = (
+    Sign(Kind.COMPILERS, names=("cicc", "ninja")),
+    Sign(Kind.READ, 1.2 * 2**30),
+    Sign(Kind.MEMORY, 3 * 2**30),
+    Sign(Kind.GPU_MEMORY, -340 * 2**20),
+    Sign(Kind.CPU, 28.5),
+    Sign(Kind.GPU, 97.0, watts=180.0),
+)
 
 ASKED = ServerSpec(
     name="qwen",
@@ -136,7 +146,7 @@ EVENTS: tuple[AnyEvent, ...] = (
         seconds=65.0,
     ),
     events.Progress(AT, attempt=2, text="shards 3/14"),
-    events.Quiet(AT, attempt=2, stage="memory pools ready", seconds=30.2, patience=2400.0),
+    events.Quiet(AT, attempt=2, stage="memory pools ready", seconds=30.2, left=900.0, signs=SIGNS),
     events.LineLost(AT, since=AT - 15),
     events.LineBack(AT, seconds=17.0),
     events.Doomed(AT, attempt=2, line=37, text=VERDICT.proof),

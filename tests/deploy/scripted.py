@@ -10,6 +10,7 @@ from typing import Any
 from mtpdeploy.clock import Clock
 from mtpdeploy.core.events import AnyEvent
 from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.patience import Activity, Worker
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.deploy.watch import TICK, Watch
 from mtpdeploy.engines.sglang import SGLANG
@@ -64,11 +65,27 @@ def log(*lines: str) -> NewBytes:
     return NewBytes(0, "".join(f"{line}\n" for line in lines).encode())
 
 
-def beat(cpu: float | None, compilers: int = 0) -> Heartbeat:
+def beat(at: float | None = None, **counted: Any) -> Heartbeat:
     """
-    A sign of life of the box, with the CPU seconds that the family has used up to now.
+    A sign of life of the box, with what the family has used up to then; without a time nothing is counted.
     """
-    return Heartbeat(0.0, 0, cpu, 0, 1, compilers)
+    if at is None:
+        return Heartbeat(0.0, 0)
+    return Heartbeat(at, 0, activity(at, **counted))
+
+
+def activity(at: float, cpu: float = 0.0, **counted: Any) -> Activity:
+    """
+    What a family has used up to a moment: `cpu` seconds, and any other field.
+    """
+    return Activity(at=at, cpu_seconds=cpu, **{"processes": 3, "resident_bytes": 1 << 30, **counted})
+
+
+def workers(*titles: str) -> tuple[Worker, ...]:
+    """
+    Child processes of SGLang by their titles.
+    """
+    return tuple(Worker(100 + number, "1", title) for number, title in enumerate(titles))
 
 
 class Script(queue.Queue[Any]):

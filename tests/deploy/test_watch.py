@@ -11,6 +11,8 @@ import pytest
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End, Stage, diagnose
 from mtpdeploy.core.outcome import Report
+from mtpdeploy.core.patience import ALONE_MULTIPLE, BLIND_MULTIPLE, Worker
+from mtpdeploy.core.roster import LOST_GRACE
 from mtpdeploy.deploy.attempt import DEATH_GRACE
 from mtpdeploy.deploy.watch import (
     DEFAULT_PATIENCE,
@@ -34,6 +36,7 @@ from tests.deploy.scripted import (
     Watched,
     beat,
     log,
+    workers,
 )
 
 EXIT_3 = Ended(3, vanished=False, record={"status": 3, "stopped": ""})
@@ -101,6 +104,16 @@ class TestReady:
 
         assert End.EXITED is ending.end
         assert 1 == watched.asked_health
+
+    def test_health_is_asked_ever_more_seldom(self) -> None:
+        """
+        Each question generates a token: 10, 30, 70 s after the port was open, and then every minute.
+        """
+        watched = Watched(healthy=lambda: False)
+
+        watched.watch.until_end(watched.script(OWN, 300.0, EXIT_3))
+
+        assert 6 == watched.asked_health
 
     def test_health_is_forgotten_with_the_listener(self) -> None:
         """
@@ -171,11 +184,25 @@ class TestPatience:
         watched = Watched()
         begun = watched.clock.monotonic()
 
-        ending = watched.watch.until_end(watched.script(*([log(*lines)] if lines else [])))
+        ending = watched.watch.until_end(watched.script(beat(0.0), *([log(*lines)] if lines else [])))
 
         assert End.STALLED is ending.end
         assert patience < watched.clock.monotonic() - begun <= patience + 2 * TICK
-        assert {"patience": f"{patience:.0f} s without a sign of progress"} == ending.after
+        assert "and no other sign of work" in ending.after["patience"]
+
+    def test_where_only_the_log_can_be_seen_it_is_longer(self) -> None:
+        """
+        A box without a reader shows no bytes of a download: silence means less there.
+        """
+        watched = Watched()
+        begun = watched.clock.monotonic()
+        patience = BLIND_MULTIPLE * PATIENCE[Stage.WEIGHTS_BEGUN]
+
+        ending = watched.watch.until_end(watched.script(log(WEIGHTS_BEGIN), beat(), 30.0))
+
+        assert End.STALLED is ending.end
+        assert patience < watched.clock.monotonic() - begun <= patience + 2 * TICK
+        assert watched.of(events.Quiet)[0].blind
 
     def test_any_byte_of_the_log_is_progress(self) -> None:
         """
@@ -185,46 +212,55 @@ class TestPatience:
         almost = PATIENCE[Stage.LAUNCHED] - 1
         begun = watched.clock.monotonic()
 
-        watched.watch.until_end(watched.script(almost, log("x"), almost, log("y")))
+        watched.watch.until_end(watched.script(beat(0.0), almost, log("x"), almost, log("y")))
 
         assert watched.clock.monotonic() - begun > 3 * almost
 
-    @pytest.mark.parametrize(
-        ("beats", "extended"),
-        [
-            ([beat(10.0), beat(12.0)], True),
-            ([beat(10.0), beat(10.04)], False),
-            ([beat(10.0), beat(10.04, compilers=3)], True),
-            ([beat(12.0), beat(2.0)], False),
-            ([beat(None), beat(None)], False),
-        ],
-        ids=["computes", "idles", "compiles", "one of the family ended", "not counted"],
-    )
-    def test_cpu_and_compilers_are_progress(self, beats: list[events.AnyEvent], extended: bool) -> None:
+    def test_work_outlasts_the_patience_of_its_stage(self) -> None:
         """
-        A family that computes or compiles makes progress though its log is silent; an idle one does not.
+        Half an hour of kernel builds without a line of the log is no stall; it is shown as what it is.
         """
         watched = Watched()
-        patience = PATIENCE[Stage.LAUNCHED]
+        builds = [(beat(5.0 * n, cpu=9.0 * n, compilers=("cicc", "ninja")), 5.0) for n in range(360)]
+
+        ending = watched.watch.until_end(
+            watched.script(log(SERVER_ARGUMENTS), *(said for pair in builds for said in pair), EXIT_3)
+        )
+
+        assert End.EXITED is ending.end
+        assert ("cicc", "ninja") == watched.of(events.Quiet)[-1].signs[0].names
+        assert 1500.0 < watched.of(events.Quiet)[-1].seconds
+
+    def test_computing_alone_is_believed_for_a_while(self) -> None:
+        """
+        A rank that spins in NCCL burns a core for ever: it ends, and the verdict says what was seen.
+        """
+        watched = Watched()
         begun = watched.clock.monotonic()
-        first, second = beats
+        spins = [(beat(5.0 * n, cpu=5.0 * n), 5.0) for n in range(400)]
+        patience = ALONE_MULTIPLE * PATIENCE[Stage.ARGUMENTS]
 
-        watched.watch.until_end(watched.script(first, patience - 10, second))  # type: ignore[arg-type]
+        ending = watched.watch.until_end(
+            watched.script(log(SERVER_ARGUMENTS), *(said for pair in spins for said in pair))
+        )
+        verdict = diagnose(watched.watch.reading.evidence(ending.end, None, ending.after), SGLANG.knowledge)
 
-        waited = watched.clock.monotonic() - begun
-        assert (waited > patience + 2 * TICK) == extended
+        assert End.STALLED is ending.end
+        assert patience < watched.clock.monotonic() - begun <= patience + 2 * TICK
+        assert "nothing but CPU time or a busy GPU, which a deadlock shows as well" in verdict.because
+        assert Cause.STALLED is verdict.cause
 
     def test_silence_is_told_before_it_is_held_against_the_server(self) -> None:
         """
-        Every half minute without a sign of progress is told, with the end of the patience.
+        Silence is told after half a minute and again when twice as much has passed, with what is left.
         """
         watched = Watched()
 
-        watched.watch.until_end(watched.script(95.0, log(WEIGHTS_BEGIN), 40.0, EXIT_3))
-        told = [(round(quiet.seconds), quiet.patience) for quiet in watched.of(events.Quiet)]
+        watched.watch.until_end(watched.script(beat(0.0), 95.0, log(WEIGHTS_BEGIN), 40.0, EXIT_3))
+        told = [(round(quiet.seconds), round(quiet.left)) for quiet in watched.of(events.Quiet)]
 
         launched, loading = PATIENCE[Stage.LAUNCHED], PATIENCE[Stage.WEIGHTS_BEGUN]
-        assert [(30, launched), (60, launched), (90, launched), (30, loading)] == told
+        assert [(30, launched - 30), (60, launched - 60), (30, loading - 30)] == told
 
     def test_a_server_that_lives_faster_stalls_sooner(self) -> None:
         """
@@ -233,7 +269,7 @@ class TestPatience:
         watched = Watched(haste=30.0)
         begun = watched.clock.monotonic()
 
-        assert End.STALLED is watched.watch.until_end(watched.script(1000.0)).end
+        assert End.STALLED is watched.watch.until_end(watched.script(beat(0.0), 1000.0)).end
         assert SHORTEST_PATIENCE < watched.clock.monotonic() - begun <= SHORTEST_PATIENCE + 2 * TICK
 
     def test_a_broken_line_is_no_stall(self) -> None:
@@ -241,7 +277,7 @@ class TestPatience:
         While the line is down nothing can be seen, and nothing is held against the server.
         """
         watched = Watched()
-        away = 2 * PATIENCE[Stage.LAUNCHED]
+        away = 8 * PATIENCE[Stage.LAUNCHED]
 
         ending = watched.watch.until_end(
             watched.script(10.0, LineLost(0.0, "cut"), away, LineBack(away), OWN, log(READY_LINE))
@@ -257,10 +293,83 @@ class TestPatience:
         begun = watched.clock.monotonic()
         patience = PATIENCE[Stage.LAUNCHED]
 
-        ending = watched.watch.until_end(watched.script(LineLost(0.0, "cut"), 400.0, LineBack(400.0)))
+        ending = watched.watch.until_end(
+            watched.script(beat(0.0), LineLost(0.0, "cut"), 400.0, LineBack(400.0))
+        )
 
         assert End.STALLED is ending.end
         assert patience < watched.clock.monotonic() - begun - 400.0 <= patience + 2 * TICK
+
+
+class TestLostWorkers:
+    """
+    A server whose scheduler or detokenizer is gone answers nothing, whatever its port says.
+    """
+
+    FAMILY = ("sglang::scheduler", "sglang::detokenizer")
+
+    @pytest.mark.parametrize(
+        ("left", "cause"),
+        [
+            (("sglang::detokenizer",), Cause.SCHEDULER_DIED),
+            (("sglang::scheduler",), Cause.DETOKENIZER_DIED),
+        ],
+    )
+    @pytest.mark.parametrize("proving", [False, True])
+    def test_is_deaf_after_a_grace(self, left: tuple[str, ...], cause: Cause, proving: bool) -> None:
+        """
+        Before ready and under the proof, without waiting for the stage's patience or for a request's end.
+        """
+        watched = Watched()
+        begun = watched.clock.monotonic()
+        proof: Future[Report] | None = Future() if proving else None
+
+        ending = watched.watch.until_end(
+            watched.script(
+                beat(0.0, workers=workers(*self.FAMILY)), 5.0, beat(5.0, workers=workers_named(left))
+            ),
+            proof=proof,
+        )
+        verdict = diagnose(watched.watch.reading.evidence(ending.end, None, ending.after), SGLANG.knowledge)
+
+        assert (End.DEAF, cause) == (ending.end, verdict.cause)
+        assert "is gone, and the main process lives on" in verdict.because
+        assert LOST_GRACE <= watched.clock.monotonic() - begun - 5.0 <= LOST_GRACE + 2 * TICK
+
+    def test_the_end_of_the_server_goes_before(self) -> None:
+        """
+        Newer servers notice and end: their exit is the ending.
+        """
+        watched = Watched()
+
+        ending = watched.watch.until_end(
+            watched.script(beat(0.0, workers=workers(*self.FAMILY)), 5.0, beat(5.0), 7.0, EXIT_3)
+        )
+
+        assert Ending(End.EXITED, exit_status=3) == ending
+
+    def test_one_that_is_stopping_is_let_go(self) -> None:
+        """
+        A server that was told to end lets its scheduler go first and finishes its requests.
+        """
+        watched = Watched()
+        told = log(
+            "[2026-12-01 05:12:27] SIGTERM received. signum=None frame=None. Draining requests and "
+            "shutting down..."
+        )
+
+        ending = watched.watch.until_end(
+            watched.script(told, beat(0.0, workers=workers(*self.FAMILY)), 5.0, beat(5.0), 60.0, EXIT_3)
+        )
+
+        assert End.EXITED is ending.end
+
+
+def workers_named(titles: tuple[str, ...]) -> tuple[Worker, ...]:
+    """
+    Those of a whole family that have these titles.
+    """
+    return tuple(worker for worker in workers(*TestLostWorkers.FAMILY) if worker.title in titles)
 
 
 class TestDying:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import convert
 
 from mtpdeploy.core.launch import PROCESS_FILE, RUN_MARKER
+from mtpdeploy.core.patience import Activity
 from mtpdeploy.onbox import script
-from mtpdeploy.onbox.census import ps_figures, ps_usage, usage
+from mtpdeploy.onbox.effort import ps_figures, ps_usage, usage
 from mtpdeploy.remote.frames import Frames, Note, Piece
 from tests.fakes.run import LocalRun
 from tests.fakes.stream import LocalStream
@@ -276,14 +278,16 @@ class TestCensus:
         with LocalRun(tmp_path / "r", words) as run:
             reader = Reader(run)
             try:
-                reader.until(lambda r: bool(r.notes("H")) and r.notes("H")[-1].get("cpu", 0) >= 0.1)
+                reader.until(
+                    lambda r: bool(r.notes("H")) and r.notes("H")[-1]["activity"]["cpu_seconds"] >= 0.1
+                )
             finally:
                 reader.stream.close()
                 subprocess.run(["sh", "-c", f"kill {' '.join(family_pids(run))}"], check=True)
-            beat = reader.notes("H")[-1]
+            beat = convert(reader.notes("H")[-1]["activity"], Activity)
 
-        assert (2, 1) == (beat["procs"], beat["compilers"])
-        assert beat["rss"] > 100_000
+        assert (2, ("ptxas",)) == (beat.processes, beat.compilers)
+        assert beat.resident_bytes > 100_000
 
     def test_usage_is_the_same_with_proc_and_without(self) -> None:
         """

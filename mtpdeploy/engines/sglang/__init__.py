@@ -14,19 +14,26 @@ from mtpdeploy.engines.sglang.sizing.forecast import forecast
 PATIENCE = {
     Stage.LAUNCHED: 300.0,
     Stage.ARGUMENTS: 600.0,
-    Stage.WEIGHTS_BEGUN: 3600.0,
-    Stage.DRAFT_BEGUN: 3600.0,
-    Stage.GRAPHS_BEGUN: 2400.0,
-    Stage.GRAPHS_CAPTURED: 1800.0,
-    Stage.LISTENING: 900.0,
+    Stage.WEIGHTS_BEGUN: 900.0,
+    Stage.DRAFT_BEGUN: 900.0,
+    Stage.POOLS_READY: 1200.0,
+    Stage.GRAPHS_BEGUN: 1200.0,
+    Stage.GRAPHS_CAPTURED: 1200.0,
+    Stage.SIZED: 900.0,
+    Stage.LISTENING: 1200.0,
 }
 """
-Seconds without any sign of progress (no log byte, no CPU, no compiler) that a stage may take.
+Seconds that a stage may take without any sign of work (core/patience.py); twice as many with CPU time or a
+busy GPU alone, four times as many where nothing but the log can be seen.
 
-Imports 20 s on two cores (real logs, 0.5.23), 10 times that on a busy box; downloads happen inside the
-weights stage, 591 s for 52 GiB were seen and 40 min reported (public reports, lesson 13); a cold kernel
-build 678 s, DeepGEMM 10 to 20 min by its own words; pinning 60 s per 100 GB; a warm-up 600 s by default
-(SGLANG_WARMUP_TIMEOUT).
+Imports 20 s on two cores (real logs, 0.5.23), 10 times that on a busy box. Groups wait 600 s for each other
+(PyTorch's default). Downloads happen inside the weights stage, 591 s for 52 GiB were seen and 40 min reported
+(public reports, lesson 13), but their bytes count; 900 s is for a network disk that stands still. Kernels are
+built from the ready pools on, in a capture, or under the warm-up: a cold build 678 s, a first verify graph
+570 s, a prefill capture 220 s, DeepGEMM 10 to 20 min by its own words, and where that happens in a compiler
+inside the process nothing but CPU time shows: twice 1200 s. Host memory is pinned between the figures of the
+pools (SIZED, or before them) and the listener: 60 s per 100 GB (SGLang PR 31746), 200 GB twice over for a
+hybrid model to 0.5.16: 240 s. A warm-up is given up after 600 s (SGLANG_WARMUP_TIMEOUT).
 """
 
 SGLANG = Engine(

@@ -1,0 +1,46 @@
+"""
+Which child processes a server has, and which it has lost while it lives on.
+"""
+
+from mtpdeploy.core.patience import Activity, Worker
+
+NEEDED = ("sglang::scheduler", "sglang::detokenizer", "sglang::data_parallel_controller")
+"""
+Titles (or how they begin, `sglang::scheduler_TP0`) of processes without which no request is answered; none
+of them is ever started again (SGLang 0.5.6-0.5.23, entrypoints/engine.py).
+"""
+
+LOST_GRACE = 10.0
+"""
+Seconds that a server may live on without one of its processes: newer ones notice and are gone 6 to 7 s after
+a scheduler was killed (SGLang 0.5.23, logs s05 and s10), older ones never do (to 0.5.9).
+"""
+
+
+class Roster:
+    """
+    A fold over the heartbeats of one attempt. `now` is our monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self._present: frozenset[Worker] = frozenset()
+        self._gone: dict[Worker, float] = {}
+
+    def note(self, now: float, activity: Activity) -> None:
+        """
+        Take a heartbeat; a process is gone when it was seen before and neither it nor one in its place is.
+        """
+        present = frozenset(worker for worker in activity.workers if worker.title.startswith(NEEDED))
+        titles = {worker.title for worker in present}
+        known = {(worker.pid, worker.start) for worker in present}
+        missing = [worker for worker in self._present | self._gone.keys() if worker.title not in titles]
+        missing = [worker for worker in missing if (worker.pid, worker.start) not in known]
+        self._gone = {worker: self._gone.get(worker, now) for worker in missing}
+        self._present = present
+
+    def lost(self, now: float) -> tuple[Worker, ...]:
+        """
+        Those that have been gone for longer than the grace, by title.
+        """
+        gone = [worker for worker, since in self._gone.items() if now - since >= LOST_GRACE]
+        return tuple(sorted(gone, key=lambda worker: worker.title))
