@@ -31,6 +31,9 @@ EXIT_FILE = "exit"
 OUTCOME_FILE = "outcome.json"
 """What mtpdeploy concluded; written by the client when it knew."""
 
+STACKS_FILE = "stacks.txt"
+"""Where the processes stood when mtpdeploy ended them for doing nothing."""
+
 SECRETS_FILE = "env"
 """Beside `runs/`: `NAME=value` lines of secrets, mode 0600, written by the user; scripts only read it."""
 

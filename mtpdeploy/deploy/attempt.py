@@ -20,6 +20,7 @@ from mtpdeploy.deploy.background import in_background
 from mtpdeploy.deploy.calibration import compare
 from mtpdeploy.deploy.journal import Journal, LocalCopy
 from mtpdeploy.deploy.order import Tools
+from mtpdeploy.deploy.stacks import with_stacks
 from mtpdeploy.deploy.verify import Verifier
 from mtpdeploy.deploy.watch import Arriving, Ending, Foretell, Watch
 from mtpdeploy.engines.base import Engine
@@ -179,6 +180,7 @@ class Attempt:
                 report = None
                 if ending.end is End.READY:
                     ending, report = self._prove(watch, arriving, ending)
+        ending = with_stacks(ending, self._record, self._run, tools, self._journal)
         outcome = self._outcome(watch, ending, report)
         if known is not None and outcome.end is End.READY:
             outcome = structs.replace(outcome, seconds=known.seconds)

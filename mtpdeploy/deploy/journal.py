@@ -16,7 +16,7 @@ from typing import Self
 from msgspec import DecodeError, Struct, json
 
 from mtpdeploy.core.events import TRANSIENT, AnyEvent
-from mtpdeploy.core.launch import OUTCOME_FILE, AttemptRecord
+from mtpdeploy.core.launch import OUTCOME_FILE, STACKS_FILE, AttemptRecord
 from mtpdeploy.core.outcome import Ascent, Outcome
 from mtpdeploy.errors import ConfigError
 from mtpdeploy.remote.frames import LogChanged
@@ -109,6 +109,14 @@ class Journal:
         folder = self.run_folder(record.run)
         for name, text in files.items():
             _replace(folder / name, text.encode())
+
+    def stacks(self, record: AttemptRecord, text: str) -> Path:
+        """
+        Keep where the processes of an attempt stood before they were ended; the path.
+        """
+        path = self.run_folder(record.run) / STACKS_FILE
+        _replace(path, text.encode())
+        return path
 
     def outcome(self, outcome: Outcome) -> None:
         """

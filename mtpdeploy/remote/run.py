@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from mtpdeploy.core.launch import OUTCOME_FILE, SCRIPT_FILE
+from mtpdeploy.core.launch import OUTCOME_FILE, SCRIPT_FILE, STACKS_FILE
 from mtpdeploy.core.machine import ProcessId
 from mtpdeploy.errors import BoxLocked, BoxUnfit, CommandFailed, MtpDeployError
 from mtpdeploy.onbox import script
@@ -83,6 +83,17 @@ class Stopped(Struct, frozen=True):
     gpus: tuple[Card, ...]
     shared: tuple[str, ...]
     seconds: float
+
+
+class Stacks(Struct, frozen=True):
+    """
+    Where the processes of a run stood. `text` is what `stacks.txt` in the run's directory holds, `short`
+    the innermost frames of each process, `how` who told them.
+    """
+
+    text: str
+    short: str
+    how: str
 
 
 class Piece(Struct, frozen=True):
@@ -171,6 +182,20 @@ def stop(
     }
     limit = grace + kill_wait + wait + LAUNCH_LIMIT
     return msgspec.convert(_ask(box, "stop", request, python, limit=limit), Stopped)
+
+
+def take_stacks(box: Box, run: Run) -> Stacks | None:
+    """
+    Have the stacks of a living run's main process and schedulers written into its directory; None where
+    nothing tells them. The processes go on.
+
+    Raises:
+        BoxUnfit: no Python.
+        ConnectionLost: the line to the box broke; it may be called again.
+    """
+    request = {"run_dir": run.directory, "python": run.python, "file": STACKS_FILE}
+    answer = _ask(box, "stacks", request, run.python, limit=LAUNCH_LIMIT)
+    return msgspec.convert(answer, Stacks) if answer["text"] else None
 
 
 def write_outcome(box: Box, run: Run, text: str) -> None:
