@@ -1,26 +1,38 @@
 """
 The local copy of ascents, runs and events: it outlives the rented box.
 
-Layout below the state directory: `ascents/<ascent>/ascent.json`, `events.jsonl`, and one folder a
-run with its files (`attempt.json`, `launch.sh`, the log, `outcome.json`).
+Layout below the state directory: `ascents/<ascent>/ascent.json`, `events.jsonl`, `clients.jsonl` (who worked
+on it, on which box), and one folder a run with its files (`attempt.json`, `launch.sh`, the log,
+`outcome.json`).
 """
 
 import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from io import FileIO
 from pathlib import Path
 from typing import Self
 
-from msgspec import DecodeError, Struct, json
+from msgspec import DecodeError, Struct, json, structs
 
 from mtpdeploy.core.events import TRANSIENT, AnyEvent
 from mtpdeploy.core.launch import OUTCOME_FILE, STACKS_FILE, AttemptRecord
+from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.outcome import Ascent, Outcome
 from mtpdeploy.errors import ConfigError
 from mtpdeploy.remote.frames import LogChanged
 from mtpdeploy.remote.link import HEAD
+
+ASCENT_FILE = "ascent.json"
+"""The state of the whole ascent, written when an attempt has ended."""
+
+EVENTS_FILE = "events.jsonl"
+"""What happened, an event a line."""
+
+CLIENTS_FILE = "clients.jsonl"
+"""Who worked on the ascent, a client a line."""
 
 STATE_HINT = "set MTPDEPLOY_STATE_DIR to a directory that you can write to, or mend that path"
 
@@ -63,6 +75,20 @@ def state_place() -> Path:
     return Path(platformdirs.user_state_dir("mtpdeploy"))
 
 
+class Client(Struct, frozen=True):
+    """
+    One client that worked on an ascent: who, with which mtpdeploy, and the box as it surveyed it first.
+
+    `facts` go without what others run there: no processes, no run directories.
+    """
+
+    at: float
+    name: str
+    version: str
+    host: Host
+    facts: Facts
+
+
 class Journal:
     """
     The place where one ascent is written down as it happens; nobody else can read it (0700).
@@ -79,13 +105,18 @@ class Journal:
         """
         Append an event, except those that only screens need.
         """
-        if isinstance(event, TRANSIENT):
-            return
-        path = self.folder / "events.jsonl"
-        with _writing(path):
-            descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(json.encode(event) + b"\n")
+        if not isinstance(event, TRANSIENT):
+            _append(self.folder / EVENTS_FILE, json.encode(event) + b"\n")
+
+    def client(self, name: str, host: Host, facts: Facts, at: float) -> None:
+        """
+        Write down who works on this ascent from now on, and what the box is like.
+        """
+        told = structs.replace(
+            facts, processes=(), gpu_holders=(), port_holders=(), runs=(), sglang_flags=(), noise=""
+        )
+        client = Client(at=at, name=name, version=own_version(), host=host, facts=told)
+        _append(self.folder / CLIENTS_FILE, json.encode(client) + b"\n")
 
     def run_folder(self, run: str) -> Path:
         """
@@ -128,7 +159,7 @@ class Journal:
         """
         Keep the state of the whole ascent.
         """
-        _replace(self.folder / "ascent.json", json.encode(ascent))
+        _replace(self.folder / ASCENT_FILE, json.encode(ascent))
 
 
 class LocalCopy:
@@ -183,6 +214,16 @@ class LocalCopy:
         return FileIO(descriptor, "ab")
 
 
+def own_version() -> str:
+    """
+    The version of mtpdeploy that runs here.
+    """
+    try:
+        return metadata.version("mtpdeploy")
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
 class Past(Struct, frozen=True):
     """
     One ascent as the journal has it.
@@ -207,7 +248,7 @@ def history(state: Path, told: Callable[[str], object] = lambda _text: None) -> 
         told(f"the journal cannot be read: {error.strerror}: {root}")
         return
     for folder in folders:
-        path = folder / "ascent.json"
+        path = folder / ASCENT_FILE
         try:
             ascent = json.decode(path.read_bytes(), type=Ascent)
         except (FileNotFoundError, NotADirectoryError):
@@ -232,6 +273,13 @@ def _writing(path: Path) -> Iterator[None]:
             hint="mend that path, or set MTPDEPLOY_STATE_DIR to another directory;\n"
             "what runs on the box goes on, and `mtpdeploy attach` goes on with it",
         ) from error
+
+
+def _append(path: Path, content: bytes) -> None:
+    with _writing(path):
+        descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -7,6 +7,7 @@ from mtpdeploy.core.diagnosis import Cause, End, Milestone, Next, Stage, Verdict
 from mtpdeploy.core.events import AnyEvent
 from mtpdeploy.core.foresight import Passed
 from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.machine import Facts, Gpu, Host, Process, ProcessId, RunRecord
 from mtpdeploy.core.memory import Fit, Forecast, Line
 from mtpdeploy.core.outcome import Ascent, Check, Outcome, Report
 from mtpdeploy.core.patience import Kind, Sign
@@ -92,6 +93,31 @@ READY = Outcome(
 )
 
 ASCENT = Ascent(id=RECORD.ascent, host="box", asked=ASKED, outcomes=(OUTCOME, READY))
+
+BOX = Host(name="box", address="203.0.113.20", port=19248, user="root")
+
+FACTS = Facts(
+    taken_at=AT,
+    clock_offset=0.0,
+    system="Linux 6.8.0-51-generic x86_64",
+    user="root",
+    home="/root",
+    work_dir="/root/.mtpdeploy",
+    work_dir_writable=True,
+    disk_free_bytes=1 << 40,
+    python="/opt/venv/bin/python",
+    python_version="3.12.3",
+    sglang_version="0.5.9",
+    packages={"torch": "2.9.1"},
+    nvidia_smi="ok",
+    gpus=(Gpu(0, "GPU-0", "RTX PRO 6000", 102641958912, 101971066880, "12.0"),),
+    gpu_holders=(),
+    processes=(Process(ProcessId(1, "1"), 0, "root", "init"),),
+    port_holders=(),
+    runs=(RunRecord(name="r", attempt="{}"),),
+    model=None,
+    noise="/etc/profile: line 3: no such file",
+)
 
 FORECAST = Forecast(
     version="0.5.9",

@@ -6,18 +6,19 @@ import os
 import stat
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
-from msgspec import json
+from msgspec import json, structs
 
 from mtpdeploy.core import events
 from mtpdeploy.core.events import AnyEvent
 from mtpdeploy.core.outcome import Ascent
-from mtpdeploy.deploy.journal import Journal, LocalCopy, history, state_directory
+from mtpdeploy.deploy.journal import Client, Journal, LocalCopy, history, state_directory
 from mtpdeploy.errors import ConfigError
 from mtpdeploy.remote.frames import LogChanged
-from tests.deploy.examples import EVENTS, OUTCOME, SERVER
+from tests.deploy.examples import BOX, EVENTS, FACTS, OUTCOME, SERVER
 from tests.fakes.user import plain_user
 
 
@@ -54,6 +55,7 @@ class TestEvents:
         journal.event(EVENTS[0])
         journal.outcome(OUTCOME)
         journal.ascent(Ascent("a", "h", SERVER))
+        journal.client("ada@laptop", BOX, FACTS, 0.0)
         modes = {
             path.name: stat.S_IMODE(path.stat().st_mode)
             for path in [journal.folder, *journal.folder.rglob("*")]
@@ -63,9 +65,27 @@ class TestEvents:
             "a": 0o700,
             OUTCOME.run: 0o700,
             "ascent.json": 0o600,
+            "clients.jsonl": 0o600,
             "events.jsonl": 0o600,
             "outcome.json": 0o600,
         } == modes
+
+
+class TestClients:
+    def test_who_works_where_is_a_line_each(self, tmp_path: Path) -> None:
+        """
+        Each client is added with its version and the box as it found it, less what others run there.
+        """
+        journal = Journal(tmp_path, "a")
+        journal.client("ada@laptop", BOX, FACTS, 1.0)
+        journal.client("bob@desk", BOX, structs.replace(FACTS, simulated=True), 2.0)
+        lines = (journal.folder / "clients.jsonl").read_bytes().splitlines()
+        found = [json.decode(line, type=Client) for line in lines]
+
+        assert [("ada@laptop", False), ("bob@desk", True)] == [(c.name, c.facts.simulated) for c in found]
+        assert [BOX, BOX] == [client.host for client in found]
+        assert {metadata.version("mtpdeploy")} == {client.version for client in found}
+        assert [((), (), "")] * 2 == [(c.facts.processes, c.facts.runs, c.facts.noise) for c in found]
 
 
 class TestHistory:

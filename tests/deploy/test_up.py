@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 from msgspec import structs
+from msgspec.json import decode
 
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End
 from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy.ground import clear_way, look
-from mtpdeploy.deploy.journal import history
+from mtpdeploy.deploy.journal import CLIENTS_FILE, Client, history
+from mtpdeploy.deploy.planner import predictor
 from mtpdeploy.deploy.rehearsal import rehearse
+from mtpdeploy.engines.sglang import SGLANG
 from mtpdeploy.errors import BoxLocked, BoxUnfit, ConfigError
 from mtpdeploy.remote import lock
 from mtpdeploy.remote.retry import HEARTBEAT
@@ -67,6 +70,17 @@ class TestSeed:
         assert ascent.ready.report is not None
         assert ascent.ready.report.mtp_proven is True
         assert chat(port)
+
+    def test_the_journal_knows_the_box(self, place: Place, port: int) -> None:
+        """
+        Who worked on the ascent and what the box is like is written down: enough to forecast anew.
+        """
+        ascent = place.up(place.server(port, SEED), max_attempts=1)
+        written = place.state / "ascents" / ascent.id / CLIENTS_FILE
+        client = decode(written.read_bytes(), type=Client)
+
+        assert (place.host, lock.whoami(), ()) == (client.host, client.name, client.facts.processes)
+        assert isinstance(predictor(SGLANG, client.facts), Callable)  # type: ignore[arg-type]
 
     def test_every_failure_is_proved_by_its_line(self, place: Place, port: int) -> None:
         """
