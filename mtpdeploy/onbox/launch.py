@@ -17,6 +17,7 @@ import subprocess
 import time
 from typing import Any, Iterator
 
+from mtpdeploy.onbox.baseline import remember
 from mtpdeploy.onbox.files import read_record, refusal, store, sync_folder
 from mtpdeploy.onbox.record import checked
 
@@ -110,6 +111,7 @@ def launch(work_dir: str, request: dict[str, Any]) -> dict[str, Any]:
         shutil.rmtree(run_dir, ignore_errors=True)
         raise
     point(os.path.join(work_dir, "latest"), os.path.join("runs", request["run"]))
+    remember(run_dir)
     return start(run_dir)
 
 
