@@ -118,6 +118,8 @@ def _attempt(ascent: Ascent, number: int) -> dict[str, Any]:
         "proof": verdict.proof if verdict else None,
         "line": verdict.line if verdict else None,
         "because": verdict.because if verdict else None,
+        "further": list(verdict.further) if verdict else [],
+        "after": outcome.after,
         "remedy": verdict.remedy if verdict else None,
         "log": outcome.log,
         "figures": outcome.figures,

@@ -96,7 +96,7 @@ def outcome_lines(outcome: Outcome) -> list[str]:
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """
-    The proof of a verdict and its remedy.
+    The proof of a verdict, what else was found, and its remedy.
     """
     lines = []
     if verdict.because:
@@ -105,6 +105,7 @@ def verdict_lines(verdict: Verdict) -> list[str]:
         rank = f"rank {verdict.rank}, " if verdict.rank else ""
         what = "last line" if verdict.because else "proof"
         lines += [f"  {what}: {rank}log line {verdict.line}", f"  | {shorten(verdict.proof, 300)}"]
+    lines += [f"  also: {shorten(text, 300)}" for text in verdict.further]
     if verdict.remedy:
         lines.append(f"  {verdict.remedy}")
     return lines

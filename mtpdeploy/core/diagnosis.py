@@ -97,6 +97,7 @@ class Cause(StrEnum):
     WARMUP_FAILED = "the warm-up request failed"
     WATCHDOG = "the scheduler's watchdog ended a hanging forward"
     CUDA_FAULT = "a GPU kernel crashed"
+    GPU_FAULT = "the GPU itself reported a fault"
     NATIVE_CRASH = "a process crashed outside Python before it loaded any weights"
     NAN_LOGITS = "the model computes NaN"
     CUDNN_TOO_OLD = "cuDNN is too old for this PyTorch"
@@ -200,7 +201,8 @@ class Evidence(Struct, frozen=True):
 
     `findings` in the order of the log; `tail` the last lines, with their numbers; `exit_status` as a
     shell shows it (137 for SIGKILL); `after` what the box said after the death (`oom_kill`,
-    `box_restarted`, …), name to text; `told_to_stop` the line in which the server acknowledges that.
+    `box_restarted`, …: `core.aftermath.facts`), name to text; `told_to_stop` the line in which the server
+    acknowledges that.
     """
 
     end: End
@@ -217,7 +219,8 @@ class Verdict(Struct, frozen=True):
     A cause, the line that proves it, and what it calls for.
 
     `proof` is empty only where nothing was printed at all; `because` then says what the verdict rests
-    on (exit status, box restarted, …). `remedy` is one or two sentences a person can act on.
+    on (exit status, box restarted, …). `remedy` is one or two sentences a person can act on. `further`
+    is what else was found, and did not decide.
     """
 
     cause: Cause
@@ -228,6 +231,7 @@ class Verdict(Struct, frozen=True):
     because: str = ""
     remedy: str = ""
     figures: dict[str, float] = {}
+    further: tuple[str, ...] = ()
 
 
 class Knowledge(Struct, frozen=True):

@@ -52,7 +52,8 @@ class Report(Struct, frozen=True):
 
 class Outcome(Struct, frozen=True):
     """
-    How one attempt ended. `rung` is the concession it added, None for the first or a repeat.
+    How one attempt ended. `rung` is the concession it added, None for the first or a repeat; `after` what
+    the box told after its death, name to text.
     """
 
     attempt: int
@@ -69,6 +70,7 @@ class Outcome(Struct, frozen=True):
     report: Report | None = None
     log: str = ""
     figures: dict[str, float] = {}
+    after: dict[str, str] = {}
 
 
 class Ascent(Struct, frozen=True):

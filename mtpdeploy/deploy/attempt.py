@@ -10,12 +10,14 @@ from msgspec import Struct, json, structs
 
 from mtpdeploy import render
 from mtpdeploy.core import events
-from mtpdeploy.core.diagnosis import End, diagnose
+from mtpdeploy.core.diagnosis import End
+from mtpdeploy.core.judgement import judge
 from mtpdeploy.core.launch import ATTEMPT_FILE, SECRETS_FILE, AttemptRecord
 from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.outcome import Outcome, Report
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.deploy.aftermath import with_aftermath
 from mtpdeploy.deploy.background import in_background
 from mtpdeploy.deploy.calibration import compare
 from mtpdeploy.deploy.journal import Journal, LocalCopy
@@ -255,11 +257,13 @@ class Attempt:
     def _outcome(self, watch: Watch, ending: Ending, report: Report | None) -> Outcome:
         record, tools = self._record, self._tools
         verdict = None
+        seconds = max(0.0, tools.clock.now() - record.started_at)
         if ending.foretold is not None:
             verdict = ending.foretold
         elif ending.end is not End.READY:
+            ending = with_aftermath(ending, record, self._run, tools)
             evidence = watch.reading.evidence(ending.end, ending.exit_status, ending.after)
-            verdict = diagnose(evidence, tools.engine.knowledge)
+            verdict = judge(evidence, tools.engine.knowledge)
         return Outcome(
             attempt=record.attempt,
             run=record.run,
@@ -267,13 +271,14 @@ class Attempt:
             end=ending.end,
             stage=watch.reading.stage,
             started_at=record.started_at,
-            seconds=max(0.0, tools.clock.now() - record.started_at),
+            seconds=seconds,
             rung=record.rung,
             verdict=verdict,
             exit_status=ending.exit_status,
             report=report,
             log=f"{self._run.directory}/{record.log}",
             figures=dict(watch.reading.figures),
+            after=ending.after,
         )
 
     def _settle(self, outcome: Outcome) -> None:

@@ -31,12 +31,8 @@ def model_facts(path: str, env: dict[str, str]) -> dict[str, Any]:
 def cached(name: str, env: dict[str, str]) -> str | None:
     """
     The folder of a hub name in the hub's cache, the newest snapshot first; None where there is none.
-
-    The cache is `HF_HUB_CACHE`, else `HF_HOME/hub`, else `~/.cache/huggingface/hub` (huggingface_hub).
     """
-    home = env.get("HF_HOME") or os.path.join(env.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
-    hub = expanded(env.get("HF_HUB_CACHE") or os.path.join(home, "hub"), env)
-    place = os.path.join(hub, "models--" + name.replace("/", "--"))
+    place = os.path.join(hub_cache(env), "models--" + name.replace("/", "--"))
     revision = small_text(os.path.join(place, "refs", "main"))
     if revision and os.path.isdir(os.path.join(place, "snapshots", revision.strip())):
         return os.path.join(place, "snapshots", revision.strip())
@@ -46,6 +42,14 @@ def cached(name: str, env: dict[str, str]) -> str | None:
     except OSError:
         return None
     return max(found)[1] if found else None
+
+
+def hub_cache(env: dict[str, str]) -> str:
+    """
+    The hub's cache: `HF_HUB_CACHE`, else `HF_HOME/hub`, else `~/.cache/huggingface/hub` (huggingface_hub).
+    """
+    home = env.get("HF_HOME") or os.path.join(env.get("XDG_CACHE_HOME") or "~/.cache", "huggingface")
+    return expanded(env.get("HF_HUB_CACHE") or os.path.join(home, "hub"), env)
 
 
 def expanded(path: str, env: dict[str, str]) -> str:

@@ -141,7 +141,7 @@ class Run(Struct, frozen=True):
             "modes": {SCRIPT_FILE: 0o700},
             "lock_note": note,
         }
-        answer = _ask(box, "launch", request, self.python, limit=LAUNCH_LIMIT)
+        answer = ask(box, "launch", request, self.python, limit=LAUNCH_LIMIT)
         return msgspec.convert(answer, Launched)
 
 
@@ -181,7 +181,7 @@ def stop(
         "note": note,
     }
     limit = grace + kill_wait + wait + LAUNCH_LIMIT
-    return msgspec.convert(_ask(box, "stop", request, python, limit=limit), Stopped)
+    return msgspec.convert(ask(box, "stop", request, python, limit=limit), Stopped)
 
 
 def take_stacks(box: Box, run: Run) -> Stacks | None:
@@ -208,7 +208,7 @@ def write_outcome(box: Box, run: Run, text: str) -> None:
         ConnectionLost: whether it was written is unknown; it may be called again.
     """
     request = {"path": f"{run.directory}/{OUTCOME_FILE}", "text": text, "mode": 0o600}
-    _ask(box, "files", request, run.python)
+    ask(box, "files", request, run.python)
 
 
 def read_file(box: Box, run: Run, name: str, offset: int = 0, limit: int = PIECE) -> Piece:
@@ -221,13 +221,22 @@ def read_file(box: Box, run: Run, name: str, offset: int = 0, limit: int = PIECE
         ConnectionLost: the line to the box broke.
     """
     request = {"path": f"{run.directory}/{name}", "offset": offset, "limit": limit}
-    answer = _ask(box, "files", request, run.python)
+    answer = ask(box, "files", request, run.python)
     return Piece(base64.b64decode(answer["data"]), answer["size"])
 
 
-def _ask(
+def ask(
     box: Box, name: str, request: Mapping[str, object], python: str, limit: float = 20.0
 ) -> dict[str, Any]:
+    """
+    Run one of the programs of `onbox` that answer with a JSON document, and return it.
+
+    Raises:
+        BoxUnfit: no Python, or the box refuses what was asked.
+        BoxLocked: another launch is under way.
+        CommandFailed: it ended without an answer.
+        ConnectionLost: the line broke, or no answer came within `limit` seconds.
+    """
     result = box.run(script(name, request, python), limit=limit)
     answer = _answer(result)
     if answer is None:

@@ -313,6 +313,11 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         "A kernel crashed: use another attention_backend or mamba_radix_cache_strategy, or another SGLang "
         "version.",
     ),
+    Cause.GPU_FAULT: Knowledge(
+        Next.STOP,
+        "No flag mends this: have the GPU reset or the machine restarted by whoever runs it (in a container "
+        "neither can be done from inside), or rent another box.",
+    ),
     Cause.NATIVE_CRASH: Knowledge(
         Next.STOP,
         "Look at the driver, at NCCL and at the CUDA packages: a virtual GPU without what NCCL needs, or "

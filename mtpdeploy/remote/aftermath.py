@@ -1,0 +1,52 @@
+"""
+Asking a box what it can tell of a run that has ended, in one round trip.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import structs
+
+from mtpdeploy.core.aftermath import Aftermath
+from mtpdeploy.remote.box import Box
+from mtpdeploy.remote.facts import gpu_holders, gpus
+from mtpdeploy.remote.run import Run, ask
+
+NVIDIA_SMI_LIMIT = 5.0
+"""Seconds for nvidia-smi; one that hangs says as much about the card (remote/facts.py: 1-3 s a GPU)."""
+
+LIMIT = 20.0
+"""Seconds for the answer: nvidia-smi (5), the disks (3) and the kernel's log (2) within it, and the way."""
+
+
+def look_after(box: Box, run: Run, *, model: str, env: Mapping[str, str]) -> Aftermath:
+    """
+    Ask for memory events, kernel's log, disks and GPUs; `env` are the variables given to the server.
+
+    Raises:
+        BoxUnfit: no Python, or the program was killed.
+        CommandFailed: it failed otherwise, or its answer cannot be understood.
+        ConnectionLost: the line broke, or no answer came in time; it may be asked again.
+    """
+    request = {
+        "run_dir": run.directory,
+        "work_dir": run.work_dir,
+        "model": model,
+        "env": dict(env),
+        "nvidia_smi_limit": NVIDIA_SMI_LIMIT,
+    }
+    return parse(ask(box, "aftermath", request, run.python, limit=LIMIT))
+
+
+def parse(answer: dict[str, Any]) -> Aftermath:
+    """
+    Make sense of the program's answer.
+
+    Raises:
+        msgspec.ValidationError: it is not one.
+    """
+    nvidia_smi = answer["nvidia_smi"]
+    told = msgspec.convert({**answer, "nvidia_smi": nvidia_smi["state"]}, Aftermath)
+    holders = gpu_holders(nvidia_smi.get("holders", ""), [])
+    return structs.replace(told, gpus=gpus(nvidia_smi.get("gpus", "")), holders=holders)
