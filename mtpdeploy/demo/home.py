@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mtpdeploy.demo.site.sglang import processes, settings
+from mtpdeploy.demo.site.sglang import kernel, processes, settings
 from mtpdeploy.demo.site.sglang.release import release
 from mtpdeploy.demo.site.sglang.settings import (
     H100,
@@ -159,6 +159,7 @@ class DemoHome:
             "LOGNAME": "root",
             "SHELL": SHELL,
             "LANG": "C.UTF-8",
+            **kernel.variables(self.path),
         }
 
     def settings(self) -> settings.Settings:
@@ -313,7 +314,8 @@ def make_home(
 
     """
     hostile = hostile or Hostile()
-    for stage in (hostile.die_at, hostile.hang_at, hostile.killed_at):
+    placed = (hostile.die_at, hostile.hang_at, hostile.killed_at, hostile.oom_kill_at, hostile.xid_at)
+    for stage in placed:
         if stage and stage not in STAGES:
             raise ValueError(f"no such stage: {stage} (one of {', '.join(STAGES)})")
     directory.mkdir(parents=True, exist_ok=True)
@@ -325,6 +327,7 @@ def make_home(
         sglang_version, gpu, hostile, speed, host_memory_gb=host_memory_gb, cgroup_gb=cgroup_gb
     )
     settings.save(made, home.path)
+    kernel.lay_out(home.path, int((cgroup_gb or host_memory_gb) * 1e9))
     _wrappers(home, nvidia_smi=hostile.nvidia_smi != "missing")
     _site(home, sglang_version)
     for model in models:

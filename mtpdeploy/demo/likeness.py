@@ -26,6 +26,8 @@ CHOICES = {
     "die_at": ("stage", STAGES),
     "killed_at": ("stage", STAGES),
     "hang_at": ("stage", STAGES),
+    "oom_kill_at": ("stage", STAGES),
+    "xid_at": ("stage", STAGES),
     "listener": ("listener", ("silent", "http")),
     "watchdog": ("watchdog", ("warmup", "serving")),
     "nvidia_smi": ("nvidia-smi", ("missing", "hangs", "no-gpu")),

@@ -68,6 +68,31 @@ class TestServers:
         assert "did not come up on `box`" in done.errors[-1]
         assert none_left(rented.home)
 
+    @pytest.mark.parametrize(
+        ("hostile", "cause", "said"),
+        [
+            ({"oom_kill_at": "graphs"}, "host-oom-killed", "`oom_kill 1` (+1 since the launch), limit "),
+            ({"xid_at": "graphs"}, "gpu-fault", "the driver reported Xid 79 on 0000:01:00"),
+        ],
+        ids=["killed for memory", "a fault of the GPU"],
+    )
+    def test_the_box_knows_why(
+        self, rent: Rent, here: RunHere, hostile: dict[str, Any], cause: str, said: str
+    ) -> None:
+        """
+        What the kernel says decides: on the screen, in the document, in the history.
+        """
+        rented, done = up(rent, here, "--max-attempts", "1", **hostile)
+        (attempt,) = done.document["attempts"]
+        (past,) = here(rented.client).run("history", "--json").document
+
+        assert (1, cause) == (done.status, attempt["cause"])
+        assert said in attempt["because"]
+        assert said in done.err
+        assert attempt["because"] in attempt["after"].values()
+        assert [attempt] == past["attempts"]
+        assert none_left(rented.home)
+
     def test_hangs(self, rent: Rent, here: RunHere, monkeypatch: pytest.MonkeyPatch) -> None:
         """
         A server without any sign of progress for its stage's patience is ended; its stage is told.

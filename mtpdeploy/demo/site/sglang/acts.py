@@ -10,7 +10,8 @@ import threading
 import time
 from typing import Callable, List
 
-from . import lines, processes
+from . import kernel, lines, processes
+from .refusals import SCHEDULER, RefusedError
 from .settings import Hostile, Settings, home
 
 PARENT_VARIABLE = "MTPDEPLOY_DEMO_PARENT"
@@ -38,12 +39,25 @@ class Acts:
         if hostile.fast_log_mb and stage == "weights":
             chatter(hostile.fast_log_mb, hostile.fast_log_mb_s)
         if hostile.killed_at == stage and self.scheduler:
+            kernel.kill_for_memory(home(), os.getpid(), "sglang::scheduler")
             os.kill(os.getpid(), signal.SIGKILL)
+        if hostile.oom_kill_at == stage:
+            kernel.kill_for_memory(home(), os.getppid() if self.scheduler else os.getpid(), "python")
+            self.kill_family()
+        if hostile.xid_at == stage:
+            self._lose_gpu()
         if hostile.die_at == stage:
             self.kill_family()
         if hostile.hang_at == stage:
             while True:
                 time.sleep(3600)
+
+    def _lose_gpu(self) -> None:
+        """The driver's report, and what a program sees of it: an error in the scheduler, else no line."""
+        kernel.report_xid(home(), self.hostile.xid, os.getpid())
+        if self.scheduler:
+            raise RefusedError("torch.AcceleratorError", "CUDA error: unspecified launch failure", SCHEDULER)
+        self.kill_family()
 
     def ready(self, scheduler_pid: int) -> None:
         """What begins once the server is ready."""

@@ -90,7 +90,10 @@ class Hostile:
 
     first_starts: Optional[int] = None
     die_at: str = ""  # SIGKILL of the whole family, no line
-    killed_at: str = ""  # the kernel kills the scheduler alone (exit code -9)
+    killed_at: str = ""  # the kernel kills the scheduler alone, for memory (exit code -9)
+    oom_kill_at: str = ""  # the kernel kills the main process, for memory, no line
+    xid_at: str = ""  # the GPU reports a fault, and what runs on it fails
+    xid: int = 79  # the fault of xid_at
     hang_at: str = ""
     ignore_term: bool = False
     free_late_s: float = 0.0  # GPU memory of the dead comes back this much later
