@@ -327,7 +327,7 @@ def make_home(
         sglang_version, gpu, hostile, speed, host_memory_gb=host_memory_gb, cgroup_gb=cgroup_gb
     )
     settings.save(made, home.path)
-    kernel.lay_out(home.path, int((cgroup_gb or host_memory_gb) * 1e9))
+    kernel.lay_out(home.path, int(host_memory_gb * 1e9), int((cgroup_gb or host_memory_gb) * 1e9))
     _wrappers(home, nvidia_smi=hostile.nvidia_smi != "missing")
     _site(home, sglang_version)
     for model in models:

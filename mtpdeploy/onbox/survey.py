@@ -11,12 +11,14 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import time
 import zlib
 from typing import Any
 
 from mtpdeploy.onbox.asked import Asked
+from mtpdeploy.onbox.cgroups import memory_groups
 from mtpdeploy.onbox.identity import identify, proc_root, read_file, same, table, user_name
 from mtpdeploy.onbox.interpreters import Interpreters
 from mtpdeploy.onbox.model import model_facts, small_text
@@ -28,7 +30,6 @@ from mtpdeploy.onbox.workdir import launching, work_dir_facts
 GPU_FIELDS = "index,uuid,name,memory.total,memory.free,memory.used,compute_cap,power.draw"
 HOLDER_FIELDS = "gpu_uuid,pid,used_memory,process_name"
 NVIDIA_SMI_PLACES = "/usr/local/nvidia/bin:/usr/lib/wsl/lib"
-CGROUPS = "/sys/fs/cgroup"
 LONGEST_PLAIN = 64 * 1024
 LONGEST_RECORD = 1024 * 1024
 
@@ -77,39 +78,16 @@ def holder_pids(holders: str) -> set[int]:
 
 def memory_facts() -> dict[str, Any]:
     """
-    Bytes of memory that a server may still take, and the cgroup's limit where there is one.
-    """
-    free = None
-    for line in read_file(f"{proc_root() or '/proc'}/meminfo").decode("ascii", "replace").splitlines():
-        if line.startswith("MemAvailable:"):
-            free = int(line.split()[1]) * 1024
-    limit, used = cgroup_memory(CGROUPS)
-    if limit is not None and used is not None:
-        free = max(0, limit - used) if free is None else max(0, min(free, limit - used))
-    return {"free": free, "limit": limit}
+    Bytes of memory that a server may still take, and the least limit of its control groups if there is one.
 
-
-def cgroup_memory(root: str) -> tuple[int | None, int | None]:
+    `MTPDEPLOY_MEMINFO` names another place for /proc/meminfo.
     """
-    The memory limit of our control group and what it uses without the page cache, of version 2 or 1.
-
-    No limit is "max" in version 2 and a number near 2**63 in version 1.
-    """
-    places = [
-        ("", "memory.max", "memory.current"),
-        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-    ]
-    for folder, limit_file, used_file in places:
-        limit = read_file(os.path.join(root, folder, limit_file)).strip()
-        if limit.isdigit() and int(limit) < 1 << 60:
-            used = read_file(os.path.join(root, folder, used_file)).strip()
-            cache = 0
-            for line in read_file(os.path.join(root, folder, "memory.stat")).splitlines():
-                name, _, value = line.partition(b" ")
-                if name in (b"inactive_file", b"total_inactive_file"):
-                    cache = int(value)
-            return int(limit), max(0, int(used) - cache) if used.isdigit() else None
-    return None, None
+    place = os.environ.get("MTPDEPLOY_MEMINFO") or f"{proc_root() or '/proc'}/meminfo"
+    found = re.search(rb"(?m)^MemAvailable: +(\d+) kB", read_file(place))
+    room = [int(found[1]) * 1024] if found else []
+    limited = [group for group in memory_groups() if group["limit"] is not None]
+    room += [max(0, group["limit"] - group["used"]) for group in limited if group["used"] is not None]
+    return {"free": min(room, default=None), "limit": min((g["limit"] for g in limited), default=None)}
 
 
 def run_records(folder: str, newest: int, crowd: Crowd) -> dict[str, Any]:

@@ -194,7 +194,7 @@ def take_stacks(box: Box, run: Run) -> Stacks | None:
         ConnectionLost: the line to the box broke; it may be called again.
     """
     request = {"run_dir": run.directory, "python": run.python, "file": STACKS_FILE}
-    answer = _ask(box, "stacks", request, run.python, limit=LAUNCH_LIMIT)
+    answer = ask(box, "stacks", request, run.python, limit=LAUNCH_LIMIT)
     return msgspec.convert(answer, Stacks) if answer["text"] else None
 
 

@@ -147,10 +147,16 @@ class TestInnermost:
 
     def test_a_real_process_of_this_machine(self) -> None:
         """
-        The kernel tells each thread's state.
+        The kernel tells each thread's state: it waits to read, once it has said that it will.
         """
-        with subprocess.Popen(["sleep", "600"]) as process:
-            told = stacks.waits(process.pid)
+        with subprocess.Popen(
+            ["sh", "-c", "echo begun; read line"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            told = ""
+            while not told.startswith("1 x state S"):
+                told = stacks.waits(process.pid)
             process.kill()
 
         assert told.startswith("1 x state S")

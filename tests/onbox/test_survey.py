@@ -12,7 +12,7 @@ import pytest
 from mtpdeploy.core.machine import Facts, Gpu
 from mtpdeploy.core.units import MIB
 from mtpdeploy.onbox.identity import identify
-from mtpdeploy.onbox.survey import cgroup_memory
+from mtpdeploy.onbox.survey import memory_facts
 from mtpdeploy.remote import facts
 from tests.fakes.user import plain_user
 from tests.onbox.place import GPU_TABLE, Place, sglang_at
@@ -429,33 +429,48 @@ def test_the_demo_box_says_so(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("files", "room"),
+    ("files", "free", "limit"),
     [
-        (
-            {"memory.max": "1000", "memory.current": "600", "memory.stat": "anon 5\ninactive_file 100\n"},
-            (1000, 500),
-        ),
-        ({"memory.max": "max", "memory.current": "600"}, (None, None)),
+        ({"memory.max": "4096", "memory.current": "3096", "memory.stat": "inactive_file 100\n"}, 1100, 4096),
+        ({"memory.max": "max", "memory.current": "600"}, 2048, None),
+        ({"memory.max": "4096"}, 2048, 4096),
+        ({"memory.max": "999999", "memory.current": "1"}, 2048, 999_999),
+        ({"memory.max": "100", "memory.current": "200"}, 0, 100),
         (
             {
                 "memory/memory.limit_in_bytes": "2000",
                 "memory/memory.usage_in_bytes": "900",
                 "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 400\n",
             },
-            (2000, 500),
+            1500,
+            2000,
         ),
-        ({"memory/memory.limit_in_bytes": "9223372036854771712"}, (None, None)),
-        ({}, (None, None)),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712"}, 2048, None),
+        ({}, 2048, None),
     ],
 )
-def test_the_memory_limit_of_a_container(
-    tmp_path: Path, files: dict[str, str], room: tuple[int | None, int | None]
+def test_memory_that_a_server_may_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], free: int, limit: int | None
 ) -> None:
     """
-    Both versions of control groups are read, without the page cache that can be given back.
+    What the machine has available and the container's limit leaves, without the page cache of either.
     """
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       9 kB\nMemFree:        1 kB\nMemAvailable:   2 kB\n")
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
+    monkeypatch.setenv("MTPDEPLOY_MEMINFO", str(meminfo))
+    monkeypatch.setenv("MTPDEPLOY_CGROUP", str(tmp_path))
 
-    assert room == cgroup_memory(str(tmp_path))
+    assert {"free": free, "limit": limit} == memory_facts()
+
+
+def test_memory_that_nobody_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without /proc (macOS) nothing is said of it.
+    """
+    monkeypatch.setenv("MTPDEPLOY_MEMINFO", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("MTPDEPLOY_CGROUP", str(tmp_path))
+
+    assert {"free": None, "limit": None} == memory_facts()

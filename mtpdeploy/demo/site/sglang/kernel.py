@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Dict
 
-# Where mtpdeploy's programs look for them in place of /dev/kmsg and /sys/fs/cgroup.
-LOG_VARIABLE, GROUP_VARIABLE = "MTPDEPLOY_KMSG", "MTPDEPLOY_CGROUP"
+# Where mtpdeploy's programs look for them in place of /dev/kmsg, /sys/fs/cgroup and /proc/meminfo.
+LOG_VARIABLE, GROUP_VARIABLE, MEMORY_VARIABLE = "MTPDEPLOY_KMSG", "MTPDEPLOY_CGROUP", "MTPDEPLOY_MEMINFO"
 
 # NVIDIA's wording of some Xids in the kernel's log, as public reports quote them.
 XID_TEXTS = {
@@ -21,15 +21,20 @@ XID_TEXTS = {
 
 def variables(home: Path) -> Dict[str, str]:
     """The environment by which a login's programs find the simulated kernel."""
-    return {LOG_VARIABLE: str(home / "kernel" / "kmsg"), GROUP_VARIABLE: str(home / "kernel" / "cgroup")}
+    names = {LOG_VARIABLE: "kmsg", GROUP_VARIABLE: "cgroup", MEMORY_VARIABLE: "meminfo"}
+    return {variable: str(home / "kernel" / name) for variable, name in names.items()}
 
 
-def lay_out(home: Path, limit: int) -> None:
-    """A control group of version 2 in which nothing was killed, and a log that says that it is simulated."""
+def lay_out(home: Path, free: int, limit: int) -> None:
+    """
+    A control group of version 2 in which nothing was killed and which uses nothing yet, free memory of the
+    machine, and a log that says that it is simulated.
+    """
     group = home / "kernel" / "cgroup"
     group.mkdir(parents=True)
     (group / "memory.max").write_text(f"{limit}\n")
-    (group / "memory.current").write_text(f"{limit // 8}\n")
+    (group / "memory.current").write_text("0\n")
+    (home / "kernel" / "meminfo").write_text(f"MemAvailable: {free // 1024} kB\n")
     _count(group, kills=0)
     say(home, "mtpdeploy: the kernel of this demo box is simulated")
 
@@ -48,6 +53,7 @@ def kill_for_memory(home: Path, pid: int, name: str) -> None:
     limit = int((group / "memory.max").read_text())
     kills = int((group / "memory.events").read_text().rpartition(" ")[2])
     _count(group, kills=kills + 1)
+    (group / "memory.current").write_text(f"{limit}\n")
     rss = limit // 1024
     say(home, f"Memory cgroup out of memory: Killed process {pid} ({name[:15]}) anon-rss:{rss}kB")
 
