@@ -238,3 +238,15 @@ class TestPlain:
 
         assert "\x1b" not in screen.text
         assert VERDICT.proof in screen.text
+
+
+def test_what_else_was_found_stands_before_the_remedy() -> None:
+    """
+    A fact that did not decide is one line of its own, cut as the others are.
+    """
+    verdict = structs.replace(VERDICT, further=("the driver reported Xid 31", "x" * 1000))
+    lines = words.verdict_lines(verdict)
+
+    assert "  also: the driver reported Xid 31" == lines[-3]
+    assert f"  {verdict.remedy}" == lines[-1]
+    assert max(map(len, lines)) < 320
