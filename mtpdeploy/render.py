@@ -64,8 +64,8 @@ def render_launch(
     Raises:
         ConfigError: a name or a value that no program can be given, or a fault in a user's template.
     """
-    variables = {**ALWAYS, **env, **command.env, RUN_MARKER: run}
-    _check_variables(variables, secrets)
+    exported = variables(env, command, run)
+    _check_variables(exported, secrets)
     _check_words("the command", [word for line in command.argv for word in line])
     if not LOG_NAME.fullmatch(log):
         raise ConfigError(f"not a name for a log: `{log}`")
@@ -79,7 +79,7 @@ def render_launch(
             concessions=changes(attempt.asked, attempt.server),
             command=command,
             engine_template=f"{attempt.server.engine}.sh.j2",
-            env={Raw(name): value for name, value in sorted(variables.items())},
+            env={Raw(name): value for name, value in sorted(exported.items())},
             secrets=[Raw(name) for name in secrets],
             secrets_file=Raw(shell_path(secrets_file)),
             python=Raw(shell_path(python)),
@@ -88,6 +88,13 @@ def render_launch(
     except jinja2.TemplateError as error:
         raise _template_fault(error) from error
     return {SCRIPT_FILE: script, SUPERVISOR_FILE: supervisor}
+
+
+def variables(env: Mapping[str, str], command: Command, run: str) -> dict[str, str]:
+    """
+    Everything that the script exports by value: what a server is given on purpose, beside its login's.
+    """
+    return {**ALWAYS, **env, **command.env, RUN_MARKER: run}
 
 
 def quoted(value: object) -> Raw:
@@ -132,8 +139,8 @@ def _source(environment: jinja2.Environment, name: str) -> str:
     return environment.loader.get_source(environment, name)[0]
 
 
-def _check_variables(variables: Mapping[str, str], secrets: Sequence[str]) -> None:
-    for name in [*variables, *secrets]:
+def _check_variables(exported: Mapping[str, str], secrets: Sequence[str]) -> None:
+    for name in [*exported, *secrets]:
         if not VARIABLE.fullmatch(name):
             raise ConfigError(
                 f"not a name for an environment variable: `{name}`",
@@ -143,7 +150,7 @@ def _check_variables(variables: Mapping[str, str], secrets: Sequence[str]) -> No
             raise ConfigError(
                 f"the shell on the box does not let `{name}` be set", hint="take it out of the environment"
             )
-    _check_words("the environment", [f"{name}={value}" for name, value in variables.items()])
+    _check_words("the environment", [f"{name}={value}" for name, value in exported.items()])
 
 
 def _check_words(where: str, words: Sequence[str]) -> None:

@@ -218,15 +218,16 @@ def _script(path: Path, *lines: str) -> None:
     path.chmod(0o755)
 
 
-def _wrappers(home: DemoHome, *, nvidia_smi: bool) -> None:
+def _wrappers(home: DemoHome, *, nvidia_smi: bool, dropped: str) -> None:
     quoted = "'" + home.python.replace("'", "'\\''") + "'"
     where = "'" + str(home.path).replace("'", "'\\''") + "'"
     exports = (
         f"export {HOME_VARIABLE}={where}",
         f"export PYTHONPATH={where}/site${{PYTHONPATH:+:$PYTHONPATH}}",
     )
+    drops = (f"unset {dropped}",) if dropped else ()
     for name in ("python", "python3"):
-        _script(home.bin / name, *exports, f'exec {quoted} "$@"')
+        _script(home.bin / name, *exports, *drops, f'exec {quoted} "$@"')
     _script(home.bin / "sglang", *exports, "shift", f'exec {quoted} -m sglang.launch_server "$@"')
     if nvidia_smi:
         _script(home.bin / "nvidia-smi", *exports, f'exec {quoted} -S -m sglang.nvidia_smi "$@"')
@@ -328,7 +329,7 @@ def make_home(
     )
     settings.save(made, home.path)
     kernel.lay_out(home.path, int(host_memory_gb * 1e9), int((cgroup_gb or host_memory_gb) * 1e9))
-    _wrappers(home, nvidia_smi=hostile.nvidia_smi != "missing")
+    _wrappers(home, nvidia_smi=hostile.nvidia_smi != "missing", dropped=hostile.drops_variable)
     _site(home, sglang_version)
     for model in models:
         _model(home.models / model.name, model)

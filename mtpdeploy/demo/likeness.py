@@ -117,6 +117,8 @@ def _value(key: str, text: str, kind: Any) -> Any:  # noqa: ANN401 - a field of 
 def _wants(key: str, plain: type) -> str:
     if key in PORTS:
         return f"a port from 1 to {LARGEST_PORT}"
+    if key == "drops_variable":
+        return "the name of a variable"
     if key in ABOVE_NOTHING:
         return "a number above 0"
     return {bool: "true or false", int: "a whole number from 0", float: "a number from 0"}.get(
@@ -125,6 +127,8 @@ def _wants(key: str, plain: type) -> str:
 
 
 def _holds(key: str, value: object) -> bool:
+    if key == "drops_variable":
+        return str(value).isascii() and str(value).isidentifier()
     if isinstance(value, (bool, str)):
         return True
     if not isinstance(value, (int, float)) or not math.isfinite(value):

@@ -20,6 +20,7 @@ from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.deploy.aftermath import with_aftermath
 from mtpdeploy.deploy.background import in_background
 from mtpdeploy.deploy.calibration import compare
+from mtpdeploy.deploy.environment import with_environment
 from mtpdeploy.deploy.journal import Journal, LocalCopy
 from mtpdeploy.deploy.order import Tools
 from mtpdeploy.deploy.stacks import with_stacks
@@ -245,7 +246,7 @@ class Attempt:
         death = watch.until_end(arriving, proof=proof)
         if death is not None and death.end is not End.READY:
             return death, None
-        report = proof.result()
+        report = with_environment(proof.result(), self._record, self._run, tools)
         tools.emit(events.Verified(at=tools.clock.now(), attempt=self._record.attempt, report=report))
         if report.answers:
             return ending, report

@@ -46,6 +46,11 @@ NUMBER = "wants a number above 0"
             "the demo box cannot have `foreign_gib=-1`",
             "`foreign_gib` wants a number from 0",
         ),
+        (
+            "drops_variable=A;B",
+            "the demo box cannot have `drops_variable=A;B`",
+            "`drops_variable` wants the name of a variable",
+        ),
         ("escape=perhaps", "the demo box cannot have `escape=perhaps`", "`escape` wants true or false"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from mtpdeploy import onbox
 from mtpdeploy.onbox import compose, script
 
-PROGRAMS = ["aftermath", "ask", "files", "follow", "launch", "lock", "stacks", "stop", "survey"]
+PROGRAMS = ["aftermath", "ask", "environment", "files", "follow", "launch", "lock", "stacks", "stop", "survey"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -112,6 +112,7 @@ class Hostile:
     fast_log_mb: float = 0.0  # this much log while the weights load …
     fast_log_mb_s: float = 0.0  # … at this rate (0: as fast as it goes)
     flood_mb: float = 0.0  # this much log at once after ready
+    drops_variable: str = ""  # the image's own python takes this variable out of the environment
     escape: bool = False  # a grandchild in a session of its own survives the server
 
 
