@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ __all__ = [
     "SimulatedModel",
     "make_home",
 ]
+
+PLACED = tuple(item.name for item in fields(Hostile) if item.name.endswith("_at"))
+"""The switches of hostility that name a stage."""
 
 SITE = Path(__file__).parent / "site"
 FLAGS = Path(__file__).parent.parent / "engines" / "sglang" / "flags.json"
@@ -315,8 +318,7 @@ def make_home(
 
     """
     hostile = hostile or Hostile()
-    placed = (hostile.die_at, hostile.hang_at, hostile.killed_at, hostile.oom_kill_at, hostile.xid_at)
-    for stage in placed:
+    for stage in (getattr(hostile, place) for place in PLACED):
         if stage and stage not in STAGES:
             raise ValueError(f"no such stage: {stage} (one of {', '.join(STAGES)})")
     directory.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from msgspec import Struct, ValidationError, convert, structs
 
-from mtpdeploy.demo.home import H100, RTX_PRO_6000, STAGES, Hostile
+from mtpdeploy.demo.home import H100, PLACED, RTX_PRO_6000, STAGES, Hostile
 from mtpdeploy.demo.wire import Wire
 from mtpdeploy.engines.sglang.flag_table import NEWEST, Version, column_for, parse_version
 from mtpdeploy.errors import ConfigError
@@ -23,11 +23,7 @@ LARGEST_PORT = 65535
 
 CHOICES = {
     "gpu": ("card", tuple(CARDS)),
-    "die_at": ("stage", STAGES),
-    "killed_at": ("stage", STAGES),
-    "hang_at": ("stage", STAGES),
-    "oom_kill_at": ("stage", STAGES),
-    "xid_at": ("stage", STAGES),
+    **dict.fromkeys(PLACED, ("stage", STAGES)),
     "listener": ("listener", ("silent", "http")),
     "watchdog": ("watchdog", ("warmup", "serving")),
     "nvidia_smi": ("nvidia-smi", ("missing", "hangs", "no-gpu")),

@@ -4,6 +4,9 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -241,3 +244,62 @@ def test_unknown_stage_is_refused(make: MakeHome) -> None:
     """A stage that does not exist is an error when the home is made, not a silent peace later."""
     with pytest.raises(ValueError, match="no such stage: lunch"):
         make(hostile=Hostile(die_at="lunch"))
+
+
+def test_spins(make: MakeHome, port: int) -> None:
+    """It stands still and burns CPU; SIGTERM ends it."""
+    home = make(hostile=Hostile(spin_at="graphs"))
+    server = Started(home, port, *TRITON)
+    server.until("Memory pool end")
+    before = cpu_seconds(pid_of(home, "scheduler"))
+
+    assert eventually(lambda: cpu_seconds(pid_of(home, "scheduler")) > before + 0.3)
+    assert "Capture cuda graph begin" not in server.log
+    os.kill(server.process.pid, signal.SIGTERM)
+    assert 143 == server.wait()
+
+
+@pytest.mark.parametrize("how", ["compile_at", "download_at", "pin_at"])
+def test_is_slow_and_goes_on(make: MakeHome, port: int, how: str) -> None:
+    """Compilers, a growing file or filling memory for some seconds, then the start goes on."""
+    given: dict[str, Any] = {how: "graphs", "slow_s": 1.0}
+    home = make(hostile=Hostile(**given))
+    server = Started(home, port, *TRITON)
+    server.until("Memory pool end")
+    signs: dict[str, Callable[[], object]] = {
+        "compile_at": lambda: any(name.endswith("/cicc") for name in programs(home)),
+        "download_at": lambda: list(home.path.glob("*.incomplete")),
+        "pin_at": lambda: resident(pid_of(home, "scheduler")) > 40 << 20,
+    }
+
+    assert eventually(lambda: bool(signs[how]()))
+    server.ready()
+    assert not list(home.path.glob("*.incomplete"))
+
+
+@pytest.mark.parametrize("stage", ["graphs", "http", "ready"])
+def test_scheduler_dies_unnoticed(make: MakeHome, port: int, stage: str) -> None:
+    """The main process lives on with a scheduler that is dead and that nobody has reaped."""
+    home = make(hostile=Hostile(scheduler_dies_at=stage))
+    server = Started(home, port, *TRITON)
+    server.until("ready to roll" if stage == "ready" else "Memory pool end")
+
+    assert eventually(lambda: roles(home) >= {"server", "detokenizer"} and "scheduler" not in roles(home))
+    time.sleep(0.3)
+    assert server.process.poll() is None
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has computed."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds."""
+    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def programs(home: DemoHome) -> list[str]:
+    """The programs that run on the box."""
+    return [command.split(" ")[0] for _, _, command in home.living()]

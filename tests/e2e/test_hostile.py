@@ -14,9 +14,12 @@ import pytest
 from msgspec import structs
 
 from mtpdeploy.cli import opening
+from mtpdeploy.core import roster
 from mtpdeploy.core.diagnosis import Stage
 from mtpdeploy.demo.home import Hostile
+from mtpdeploy.deploy import watch
 from mtpdeploy.engines.sglang import SGLANG
+from mtpdeploy.remote import retry
 from tests.deploy.test_up import chat
 from tests.e2e.client import Client, Done, Here, census, none_left, remains, until
 from tests.e2e.rented import Rented
@@ -38,6 +41,15 @@ def causes(done: Done) -> list[str | None]:
     Why each attempt ended.
     """
     return [attempt["cause"] for attempt in done.document["attempts"]]
+
+
+def hurry(monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
+    """
+    Give every stage so many seconds, and have heartbeats come more often than that.
+    """
+    engine = structs.replace(SGLANG, patience=dict.fromkeys(Stage, patience))
+    monkeypatch.setattr(opening, "SGLANG", engine)
+    monkeypatch.setattr(retry, "HEARTBEAT", 0.2)
 
 
 class TestServers:
@@ -97,13 +109,77 @@ class TestServers:
         """
         A server without any sign of progress for its stage's patience is ended; its stage is told.
         """
-        engine = structs.replace(SGLANG, patience=dict.fromkeys(Stage, 1.5))
-        monkeypatch.setattr(opening, "SGLANG", engine)
+        hurry(monkeypatch, 1.5)
 
         rented, done = up(rent, here, "--max-attempts", "1", hang_at="graphs")
 
         assert (1, ["stalled"]) == (done.status, causes(done))
         assert "memory pools ready" == done.document["attempts"][0]["stage"]
+        assert "and no other sign of work" in done.err
+        assert "sglang::scheduler stood: 1 x state S" in done.err
+        assert none_left(rented.home)
+
+    def test_hangs_where_py_spy_is(self, rent: Rent, here: RunHere, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        The frames of its processes are kept on the box and here, and the innermost are the verdict's.
+        """
+        hurry(monkeypatch, 1.5)
+        rented = rent(hostile=Hostile(hang_at="graphs"))
+        program = rented.home.bin / "py-spy"
+        program.write_text(
+            "#!/bin/sh\necho 'Thread 1 (idle): \"MainThread\"'\necho '    wait (sglang/srt/x.py:12)'\n"
+        )
+        program.chmod(0o755)
+
+        done = here(rented.client).run("up", "fits", "--on", "box", "--json", "--max-attempts", "1")
+        kept = [*rented.home.path.glob(".mtpdeploy/runs/*/stacks.txt")]
+        copies = [*rented.client.state.glob("ascents/*/*/stacks.txt")]
+
+        assert "sglang::scheduler stood in wait (x.py:12); main process stood in wait (x.py:12)" in done.err
+        assert 1 == len(kept) == len(copies)
+        assert kept[0].read_text() == copies[0].read_text()
+
+    def test_spins(self, rent: Rent, here: RunHere, monkeypatch: pytest.MonkeyPatch) -> None:
+        """
+        One that burns CPU and shows nothing else is believed for twice its stage's patience, and no longer.
+        """
+        hurry(monkeypatch, 1.5)
+
+        rented, done = up(rent, here, "--max-attempts", "1", spin_at="graphs")
+
+        assert (1, ["stalled"]) == (done.status, causes(done))
+        assert "nothing but CPU time or a busy GPU, which a deadlock shows as well" in done.err
+        assert none_left(rented.home)
+
+    @pytest.mark.parametrize("how", ["compile_at", "download_at", "pin_at"])
+    def test_is_slow(self, rent: Rent, here: RunHere, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+        """
+        Compilers, a growing file and filling memory outlast a stage's patience: slow is not dead.
+        """
+        hurry(monkeypatch, 2.5)
+        monkeypatch.setattr(watch, "QUIET", 2.0)
+
+        _, done = up(rent, here, "--max-attempts", "1", slow_s=6.0, **{how: "graphs"})
+        shown = {"compile_at": "compilers running (cicc", "download_at": "written", "pin_at": "more memory"}
+
+        assert (0, [None]) == (done.status, causes(done))
+        assert shown[how] in next(line for line in done.err.splitlines() if line.startswith("no line for"))
+
+    @pytest.mark.parametrize("stage", ["graphs", "ready"])
+    def test_scheduler_dies_unnoticed(
+        self, rent: Rent, here: RunHere, monkeypatch: pytest.MonkeyPatch, stage: str
+    ) -> None:
+        """
+        A main process that lives on without its scheduler is not ready, nor is it waited for.
+        """
+        monkeypatch.setattr(retry, "HEARTBEAT", 0.2)
+        monkeypatch.setattr(roster, "LOST_GRACE", 1.0)
+        rented = rent(hostile=Hostile(scheduler_dies_at=stage), speed=400.0)
+
+        done = here(rented.client).run("up", "fits", "--on", "box", "--json", "--max-attempts", "1")
+
+        assert (1, ["scheduler-died"]) == (done.status, causes(done))
+        assert "is gone, and the main process lives on" in done.err
         assert none_left(rented.home)
 
     def test_hangs_at_the_first_request(self, rent: Rent, here: RunHere) -> None:

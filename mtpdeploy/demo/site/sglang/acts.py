@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ class Acts:
         self.hostile: Hostile = settings.hostile_now()
         self.scheduler = scheduler
         self.kill_family = kill_family
+        self.scheduler_pid = 0
         if self.hostile.hang_at and self.hostile.ignore_term:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -48,6 +50,18 @@ class Acts:
             self._lose_gpu()
         if hostile.die_at == stage:
             self.kill_family()
+        if hostile.scheduler_dies_at == stage:
+            _kill(os.getpid() if self.scheduler else self.scheduler_pid)
+        self._linger(stage)
+
+    def _linger(self, stage: str) -> None:
+        """Be slow for some seconds, or stand still for ever."""
+        hostile = self.hostile
+        for place, work in SLOW.items():
+            if getattr(hostile, place) == stage:
+                work(hostile.slow_s)
+        if hostile.spin_at == stage:
+            spin(float("inf"))
         if hostile.hang_at == stage:
             while True:
                 time.sleep(3600)
@@ -59,22 +73,75 @@ class Acts:
             raise RefusedError("torch.AcceleratorError", "CUDA error: unspecified launch failure", SCHEDULER)
         self.kill_family()
 
-    def ready(self, scheduler_pid: int) -> None:
+    def ready(self) -> None:
         """What begins once the server is ready."""
         self.at("ready")
         if self.hostile.flood_mb:
             threading.Thread(target=chatter, args=(self.hostile.flood_mb, 0.0), daemon=True).start()
         if self.hostile.dies_ready_s:
-            timer = threading.Timer(self.hostile.dies_ready_s, _kill, (scheduler_pid,))
+            timer = threading.Timer(self.hostile.dies_ready_s, _kill, (self.scheduler_pid,))
             timer.daemon = True
             timer.start()
 
 
 def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+    if pid:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def spin(seconds: float) -> None:
+    """Burn half a core: enough to be seen, and bearable on the machine that plays the box."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pause = time.monotonic() + 0.02
+        while time.monotonic() < pause:
+            pass
+        time.sleep(0.02)
+
+
+def compile_kernels(seconds: float) -> None:
+    """A build, as a process table shows it: ninja, which waits, and cicc, which computes."""
+    code = "import sys; from sglang import acts; acts.ninja(sys.argv[1])"
+    subprocess.run([_named("ninja"), "-S", "-c", code, str(seconds)], check=False)
+
+
+def ninja(seconds: str) -> None:
+    """The build's driver."""
+    code = "import sys; from sglang import acts; acts.spin(float(sys.argv[1]))"
+    subprocess.run([_named("cicc"), "-S", "-c", code, seconds], check=False)
+
+
+def _named(name: str) -> str:
+    """This interpreter under the name of another program."""
+    path = home() / "bin" / name
+    with contextlib.suppress(FileExistsError):
+        path.symlink_to(sys.executable)
+    return str(path)
+
+
+def download(seconds: float) -> None:
+    """A file that grows by 2 MB a second, as a hub's client leaves one; it never takes more than 20 MB."""
+    path = home() / "shard.incomplete"
+    until = time.monotonic() + seconds
+    with path.open("wb", buffering=0) as file:
+        while time.monotonic() < until:
+            file.write(b"x" * 200_000)
+            if file.tell() > 20_000_000:
+                file.seek(0)
+            time.sleep(0.1)
+    path.unlink()
+
+
+def pin(seconds: float) -> None:
+    """Host memory that fills by 32 MiB a second, page by page."""
+    until, held = time.monotonic() + seconds, []
+    while time.monotonic() < until:
+        held.append(b"x" * (8 << 20))
+        time.sleep(0.25)
+
+
+SLOW = {"compile_at": compile_kernels, "download_at": download, "pin_at": pin}
 
 
 def shout(stage: str) -> None:

@@ -9,6 +9,7 @@ import queue
 import signal
 import subprocess
 import threading
+import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from . import lines
@@ -40,6 +41,7 @@ class Engine:
         self.lock = threading.Lock()
         self.waiting: Dict[str, queue.Queue[Message]] = {}
         self.stopping = False
+        self.oblivious = False
         send(self.requests, {"args": arguments})
 
     @property
@@ -53,7 +55,9 @@ class Engine:
             for message in self.ready.poll(0.25):
                 threading.Thread(target=self._distribute, daemon=True).start()
                 return message
-            if self.ready.closed or self.scheduler.poll() is not None:
+            if self.oblivious:
+                time.sleep(0.25 if self.ready.closed else 0.0)
+            elif self.ready.closed or self.scheduler.poll() is not None:
                 code = self.scheduler.wait()
                 raise SchedulerDiedError(self._death_text(code))
 

@@ -117,7 +117,7 @@ class Server:
             self.pause(FIRST_REQUEST_S)
         self.answers.warm = True
         lines.log("The server is fired up and ready to roll!")
-        self.acts.ready(self.engine.scheduler.pid)
+        self.acts.ready()
 
     def serve(self, listen: Callable[[str, int], Front]) -> int:
         """Uvicorn's part: start, bind, serve until told to stop. Returns the exit status."""
@@ -146,7 +146,7 @@ class Server:
         signal.signal(signal.SIGQUIT, self.running_phase_sigquit)
         if not (self.acts.hostile.hang_at and self.acts.hostile.ignore_term):
             signal.signal(signal.SIGTERM, self.sigterm)
-        if self.era >= (0, 5, 10):
+        if self.era >= (0, 5, 10) and not self.engine.oblivious:
             threading.Thread(target=self.engine.watch, daemon=True).start()
 
     def _bind_failed(self, error: OSError, host: str, port: int, warm: threading.Thread) -> int:
@@ -245,6 +245,8 @@ def run(argv: List[str]) -> int:
     # Held back until there are handlers: a child may fail before this process has gone on.
     signal.pthread_sigmask(signal.SIG_BLOCK, CHILD_SIGNALS)
     engine = Engine(state, state.config.pop("demo_arguments"))
+    engine.oblivious = bool(acts.hostile.scheduler_dies_at)
+    acts.scheduler_pid = engine.scheduler.pid
     server = Server(state, settings, engine, acts)
     acts.kill_family = server.die
     signal.signal(signal.SIGQUIT, server.launch_phase_sigquit)

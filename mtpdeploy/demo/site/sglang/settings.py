@@ -94,7 +94,13 @@ class Hostile:
     oom_kill_at: str = ""  # the kernel kills the main process, for memory, no line
     xid_at: str = ""  # the GPU reports a fault, and what runs on it fails
     xid: int = 79  # the fault of xid_at
+    scheduler_dies_at: str = ""  # it is killed alone, and the main process never notices (as to 0.5.9)
     hang_at: str = ""
+    spin_at: str = ""  # as hang_at, but burning CPU, as a rank does that waits in NCCL
+    compile_at: str = ""  # slow there for slow_s: compilers run and compute …
+    download_at: str = ""  # … or a file grows …
+    pin_at: str = ""  # … or host memory fills
+    slow_s: float = 60.0
     ignore_term: bool = False
     free_late_s: float = 0.0  # GPU memory of the dead comes back this much later
     foreign_gib: float = 0.0  # a process of somebody else holds this much of the card
