@@ -4,7 +4,9 @@ Which child processes a server has, and which it has lost while it lives on.
 
 from mtpdeploy.core.patience import Activity, Worker
 
-NEEDED = ("sglang::scheduler", "sglang::detokenizer", "sglang::data_parallel_controller")
+SCHEDULER, DETOKENIZER = "sglang::scheduler", "sglang::detokenizer"
+
+NEEDED = (SCHEDULER, DETOKENIZER, "sglang::data_parallel_controller")
 """
 Titles (or how they begin, `sglang::scheduler_TP0`) of processes without which no request is answered; none
 of them is ever started again (SGLang 0.5.6-0.5.23, entrypoints/engine.py).
@@ -17,6 +19,10 @@ a scheduler was killed (SGLang 0.5.23, logs s05 and s10), older ones never do (t
 """
 
 
+UNSEEN = Worker(0, "", SCHEDULER)
+"""A scheduler that must have been there; its pid is not known."""
+
+
 class Roster:
     """
     A fold over the heartbeats of one attempt. `now` is our monotonic clock.
@@ -26,15 +32,21 @@ class Roster:
         self._present: frozenset[Worker] = frozenset()
         self._gone: dict[Worker, float] = {}
 
-    def note(self, now: float, activity: Activity) -> None:
+    def note(self, now: float, activity: Activity, *, scheduling: bool = False) -> None:
         """
         Take a heartbeat; a process is gone when it was seen before and neither it nor one in its place is.
+
+        Where the log shows a scheduler at work (`scheduling`), one that was never seen is gone as well, if
+        the detokenizer shows that titles are to be seen: it died between two heartbeats, or before we came.
         """
         present = frozenset(worker for worker in activity.workers if worker.title.startswith(NEEDED))
         titles = {worker.title for worker in present}
         known = {(worker.pid, worker.start) for worker in present}
         missing = [worker for worker in self._present | self._gone.keys() if worker.title not in titles]
         missing = [worker for worker in missing if (worker.pid, worker.start) not in known]
+        seen = titles | {worker.title for worker in missing}
+        if scheduling and DETOKENIZER in titles and not any(title.startswith(SCHEDULER) for title in seen):
+            missing.append(UNSEEN)
         self._gone = {worker: self._gone.get(worker, now) for worker in missing}
         self._present = present
 

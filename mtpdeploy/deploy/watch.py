@@ -271,7 +271,8 @@ class Watch:
         if beat.activity is not None:
             now = self._clock.monotonic()
             self._patience.note(now, beat.activity)
-            self._roster.note(now, beat.activity)
+            scheduling = self.reading.stage not in (Stage.LAUNCHED, Stage.ARGUMENTS)
+            self._roster.note(now, beat.activity, scheduling=scheduling)
 
     def _ended(self, event: Ended) -> Ending:
         self._show(self._lines.finish())
@@ -301,7 +302,7 @@ class Watch:
         lost = self._roster.lost(now)
         if not lost or self.reading.evidence(End.DEAF, None, {}).told_to_stop is not None:
             return None
-        told = ", ".join(f"{worker.title} (pid {worker.pid})" for worker in lost)
+        told = ", ".join(w.title + (f" (pid {w.pid})" if w.pid else "") for w in lost)
         return Ending(End.DEAF, after={"worker_lost": f"{told} is gone, and the main process lives on"})
 
     def _proved(self, proof: "Future[Report]") -> Ending | None:

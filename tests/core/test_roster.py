@@ -2,6 +2,8 @@
 Which of its child processes a server has lost.
 """
 
+import pytest
+
 from mtpdeploy.core.patience import Activity, Worker
 from mtpdeploy.core.roster import LOST_GRACE, Roster
 
@@ -10,13 +12,20 @@ SECOND = Worker(11, "101", "sglang::scheduler_TP1")
 DETOKENIZER = Worker(12, "102", "sglang::detokenizer")
 
 
+def beat(now: float, workers: tuple[Worker, ...]) -> Activity:
+    """
+    A heartbeat's count.
+    """
+    return Activity(at=now, processes=4, cpu_seconds=0.0, resident_bytes=0, workers=workers)
+
+
 def lost(*beats: tuple[float, tuple[Worker, ...]], at: float) -> list[str]:
     """
     The titles that count as lost after these heartbeats.
     """
     roster = Roster()
     for now, workers in beats:
-        roster.note(now, Activity(at=now, processes=4, cpu_seconds=0.0, resident_bytes=0, workers=workers))
+        roster.note(now, beat(now, workers))
     return [worker.title for worker in roster.lost(at)]
 
 
@@ -52,6 +61,27 @@ class TestLost:
 
         assert [] == lost((0.0, (SCHEDULER,)), (5.0, ()), (10.0, (SCHEDULER,)), at=100.0)
         assert [] == lost((0.0, (SCHEDULER,)), (5.0, (again,)), at=100.0)
+
+    @pytest.mark.parametrize(
+        ("workers", "scheduling", "titles"),
+        [
+            ((DETOKENIZER,), True, ["sglang::scheduler"]),
+            ((DETOKENIZER,), False, []),
+            ((), True, []),
+            ((SCHEDULER, DETOKENIZER), True, []),
+        ],
+    )
+    def test_one_that_was_never_seen_though_the_log_shows_its_work(
+        self, workers: tuple[Worker, ...], scheduling: bool, titles: list[str]
+    ) -> None:
+        """
+        It died before we came; without any title of SGLang's nothing is concluded.
+        """
+        roster = Roster()
+        for now in (0.0, 5.0):
+            roster.note(now, beat(now, workers), scheduling=scheduling)
+
+        assert titles == [worker.title for worker in roster.lost(LOST_GRACE)]
 
     def test_a_helper_is_not_missed(self) -> None:
         """
