@@ -215,7 +215,7 @@ def _surveyed(event: events.Surveyed) -> str:
 def _quiet(event: events.Quiet) -> str:
     nothing = "nothing but the log can be seen there" if event.blind else "no other sign of work"
     seen = ", ".join(_sign(sign) for sign in event.signs) or nothing
-    end = f"counts as stalled in {duration(max(0.0, event.left))} without another"
+    end = f"counts as stalled in {duration(max(0.0, event.left))} unless more is seen"
     return f"no line for {duration(event.seconds)} at “{event.stage}”; {seen}; {end}"
 
 

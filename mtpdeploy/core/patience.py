@@ -111,7 +111,7 @@ FLOWS = {Kind.READ: "read_bytes", Kind.WRITTEN: "written_bytes", Kind.RECEIVED: 
 class Sign(Struct, frozen=True):
     """
     One kind of work since the log's last byte: `amount` in bytes, CPU seconds or per cent, by its kind;
-    `names` of compilers; `watts` of busy GPUs.
+    `names` of compilers; `watts` of busy GPUs. Memory of GPUs that moves up and down again counts twice.
     """
 
     kind: Kind
@@ -152,10 +152,14 @@ class Patience:
         if before is None or activity.at < before.at:
             self._base, self._peak, self._gpu_level = activity, held, activity.gpu_bytes
             return
-        kinds = rated(before, activity) | self._levels(activity, held)
+        moved = self._moved(activity, held)
+        kinds = rated(before, activity) | moved.keys()
         self._base = self._base or before
         for kind in kinds:
-            self._seen[kind] = _sign(kind, self._base, activity)
+            earlier = self._seen[kind].amount if kind in self._seen else 0.0
+            counted = kind in moved
+            sign = Sign(kind, earlier + moved[kind]) if counted else _sign(kind, self._base, activity)
+            self._seen[kind] = sign
         if kinds:
             self._signed = now
         if kinds - ALONE:
@@ -200,21 +204,21 @@ class Patience:
         """
         return self._last is None
 
-    def _levels(self, activity: Activity, held: int) -> set[Kind]:
+    def _moved(self, activity: Activity, held: int) -> dict[Kind, float]:
         """
-        Memory that has grown beyond its highest mark, and that of GPUs that has moved at all.
+        Bytes by which memory has grown beyond its highest mark, and that of GPUs has moved at all.
         """
-        kinds = set()
+        moved: dict[Kind, float] = {}
         if held - self._peak >= MEMORY_IS_WORK:
+            moved[Kind.MEMORY] = held - self._peak
             self._peak = held
-            kinds.add(Kind.MEMORY)
         level = activity.gpu_bytes
         if self._gpu_level is None:
             self._gpu_level = level
         elif level is not None and abs(level - self._gpu_level) >= GPU_MEMORY_IS_WORK:
+            moved[Kind.GPU_MEMORY] = abs(level - self._gpu_level)
             self._gpu_level = level
-            kinds.add(Kind.GPU_MEMORY)
-        return kinds
+        return moved
 
 
 def rated(before: Activity, now: Activity) -> set[Kind]:
@@ -247,11 +251,6 @@ def _sign(kind: Kind, base: Activity, now: Activity) -> Sign:
     match kind:
         case Kind.COMPILERS:
             return Sign(kind, names=now.compilers)
-        case Kind.MEMORY:
-            grown = now.resident_bytes - base.resident_bytes, now.pinned_bytes - base.pinned_bytes
-            return Sign(kind, float(max(*grown, 0)))
-        case Kind.GPU_MEMORY:
-            return Sign(kind, _grown(base, now, "gpu_bytes"))
         case Kind.GPU:
             return Sign(kind, now.gpu_busy or 0.0, watts=now.gpu_watts)
         case _:

@@ -18,9 +18,9 @@ def gib(amount: float) -> str:
 
 def size(amount: float) -> str:
     """
-    Bytes for people, with their sign: `1.20 GiB`, `-340 MiB`.
+    Bytes for people: `1.20 GiB`, `340 MiB`.
     """
-    return gib(amount) if abs(amount) >= GIB else f"{amount / MIB:.0f} MiB"
+    return gib(amount) if amount >= GIB else f"{amount / MIB:.0f} MiB"
 
 
 def counted(number: int, one: str, more: str) -> str:

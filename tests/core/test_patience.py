@@ -118,6 +118,15 @@ class TestKinds:
 
         assert [Kind.GPU_MEMORY] == [sign.kind for sign in noted(*beats).signs]
 
+    def test_memory_that_moves_is_told_by_how_much(self) -> None:
+        """
+        Up and down counts twice: what is shown is how much has moved, also where it is back at its level.
+        """
+        up = after(FIRST, gpu_bytes=1 << 30, resident_bytes=2 << 30)
+        down = after(up, gpu_bytes=-(1 << 30), resident_bytes=1 << 30)
+
+        assert [3 << 30, 2 << 30] == [sign.amount for sign in noted(FIRST, up, down).signs]
+
     def test_a_count_that_is_told_twice_is_no_work(self) -> None:
         """
         A reader that could not count anew tells what it counted before; the next count spans both.

@@ -19,7 +19,7 @@ SIGNS = (
     Sign(Kind.COMPILERS, names=("cicc", "ninja")),
     Sign(Kind.READ, 1.2 * 2**30),
     Sign(Kind.MEMORY, 3 * 2**30),
-    Sign(Kind.GPU_MEMORY, -340 * 2**20),
+    Sign(Kind.GPU_MEMORY, 340 * 2**20),
     Sign(Kind.CPU, 28.5),
     Sign(Kind.GPU, 97.0, watts=180.0),
 )

@@ -367,8 +367,9 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     ),
     Cause.STALLED: Knowledge(
         Next.REPEAT,
-        "Look at what the process does on the box (py-spy dump, nvidia-smi): a download, a kernel build or "
-        "NCCL may hang. What was downloaded or built is kept for the next start.",
+        "Look at where its threads stood (stacks.txt beside the log; with py-spy on the box it names the "
+        "functions): a download, a kernel build or NCCL may hang. What was downloaded or built is kept for "
+        "the next start.",
     ),
     Cause.VANISHED: Knowledge(
         Next.REPEAT,
@@ -385,8 +386,8 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     ),
     Cause.DEAF: Knowledge(
         Next.REPEAT,
-        "The process lives and answers nothing: look at what its scheduler does (py-spy dump) before it is "
-        "ended.",
+        "The process lived and answered nothing: look at where its scheduler stood (stacks.txt beside the "
+        "log; with py-spy on the box it names the functions).",
     ),
     Cause.REQUESTS_REFUSED: Knowledge(
         Next.STOP,
