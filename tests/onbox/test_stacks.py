@@ -94,11 +94,27 @@ class TestTake:
         assert SECRET not in taken.text
         assert 2 == len(Path(run.work_dir, "dumped").read_text().split())
 
+    def test_a_process_that_cannot_be_stopped_is_read_as_it_runs(
+        self, run: Run, spy: Callable[[str], ShBox]
+    ) -> None:
+        """
+        py-spy's own way to read one that it cannot stop is its second attempt.
+        """
+        box = spy(f"[ $2 = --nonblocking ] || {{ echo no >&2; exit 1; }}\ncat <<'E'\n{DUMP}E")
+
+        taken = take_stacks(box, run)
+
+        assert isinstance(taken, Stacks)
+        assert "py-spy" == taken.how
+
     @pytest.mark.parametrize(
         ("program", "how"),
         [
             ("", "the kernel (no py-spy there)"),
-            ("echo 'Error: Permission Denied' >&2; exit 1", "the kernel (py-spy could not)"),
+            (
+                "echo 'Error: Permission Denied' >&2; exit 1",
+                "the kernel (py-spy could not: Error: Permission Denied)",
+            ),
         ],
     )
     def test_without_py_spy_the_kernel_tells(
@@ -111,7 +127,7 @@ class TestTake:
 
         assert isinstance(taken, Stacks)
         assert how == taken.how
-        assert "sglang::scheduler stood: 1 x state S" in taken.short
+        assert "sglang::scheduler stood: main thread state " in taken.short
         assert SECRET not in taken.text
 
     def test_a_run_of_which_nothing_lives_tells_nothing(self, tmp_path: Path) -> None:
@@ -159,4 +175,4 @@ class TestInnermost:
                 told = stacks.waits(process.pid)
             process.kill()
 
-        assert told.startswith("1 x state S")
+        assert told.startswith("main thread state ")
