@@ -4,6 +4,8 @@ The climb: attempt after attempt, decided by cause, from wherever an ascent stan
 `up` enters it with nothing running, `attach` with an attempt that another client launched.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from msgspec import structs, to_builtins
@@ -24,6 +26,7 @@ from mtpdeploy.deploy.ground import clear_way, look
 from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.order import Order, Tools
 from mtpdeploy.deploy.planner import Foreteller, Unplanned, look_ahead, nothing_fits
+from mtpdeploy.errors import ConfigError, MtpDeployError
 from mtpdeploy.remote import lock
 from mtpdeploy.remote.retry import again, repeat_wait
 
@@ -47,21 +50,42 @@ class Climb:
         """
         Launch the server as asked, and climb from there; with `detach` only launch it.
         """
-        first = self._forward(Step(self._order.server, None, "as asked"))
-        return self.ascent if self._order.options.detach else self._go(first)
+        with self._error_kept():
+            first = self._forward(Step(self._order.server, None, "as asked"))
+            return self.ascent if self._order.options.detach else self._go(first)
 
     def from_running(self, record: AttemptRecord, known: Outcome | None = None) -> Ascent:
         """
         Go on with an attempt that was launched already, whoever launched it; `known` as it was proved.
         """
-        return self._go(self._attempt(record), known)
+        with self._error_kept():
+            return self._go(self._attempt(record), known)
 
     def from_outcome(self) -> Ascent:
         """
         Go on after an attempt whose outcome is known, as if it had just ended.
         """
-        following = self._decide()
-        return self.ascent if following is None else self._go(following)
+        with self._error_kept():
+            following = self._decide()
+            return self.ascent if following is None else self._go(following)
+
+    @contextmanager
+    def _error_kept(self) -> Iterator[None]:
+        """
+        Write an error that ends the climb into the journal; the screen is told by whoever catches it.
+        """
+        try:
+            yield
+        except MtpDeployError as error:
+            failed = events.Failed(
+                at=self._tools.clock.now(),
+                error=error.message,
+                hint=error.hint,
+                exit_status=error.exit_status,
+            )
+            with suppress(ConfigError):
+                self._journal.event(failed)
+            raise
 
     def _go(self, attempt: Attempt, known: Outcome | None = None) -> Ascent:
         while True:

@@ -18,7 +18,7 @@ from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End
 from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy.ground import clear_way, look
-from mtpdeploy.deploy.journal import CLIENTS_FILE, Client, history
+from mtpdeploy.deploy.journal import CLIENTS_FILE, EVENTS_FILE, Client, history
 from mtpdeploy.deploy.planner import predictor
 from mtpdeploy.deploy.rehearsal import rehearse
 from mtpdeploy.engines.sglang import SGLANG
@@ -81,6 +81,19 @@ class TestSeed:
 
         assert (place.host, lock.whoami(), ()) == (client.host, client.name, client.facts.processes)
         assert isinstance(predictor(SGLANG, client.facts), Callable)  # type: ignore[arg-type]
+
+    def test_the_journal_keeps_the_error_that_ended_a_climb(self, place: Place, port: int) -> None:
+        """
+        What no outcome tells is written down as well: a flag that this version does not know.
+        """
+        with pytest.raises(ConfigError) as raised:
+            place.up(place.server(port, {**FITTING, "no_such_flag": 1}))
+        (folder,) = (place.state / "ascents").iterdir()
+        last = decode((folder / EVENTS_FILE).read_bytes().splitlines()[-1], type=events.AnyEvent)
+
+        assert isinstance(last, events.Failed)
+        assert (raised.value.message, 2) == (last.error, last.exit_status)
+        assert not [event for event in place.told if isinstance(event, events.Failed)]
 
     def test_every_failure_is_proved_by_its_line(self, place: Place, port: int) -> None:
         """

@@ -2,13 +2,15 @@ import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from mtpdeploy import onbox
 from mtpdeploy.onbox import compose, script
 
-PROGRAMS = ["aftermath", "ask", "environment", "files", "follow", "launch", "lock", "stacks", "stop", "survey"]
+HOME = Path(onbox.__file__).parent
+PROGRAMS = [path.stem for path in sorted(HOME.glob("*.py")) if "\ndef main(request: " in path.read_text()]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
