@@ -2,7 +2,10 @@
 A forecast as people see it: a stacked bar, a table, and the same bar as SVG.
 """
 
+from collections.abc import Iterator, Sequence
 from html import escape
+
+from msgspec import Struct
 
 from mtpdeploy.cli import tables
 from mtpdeploy.core.memory import Fit, Forecast, Line
@@ -96,28 +99,56 @@ def _printed(forecast: Forecast) -> list[str]:
     return [f"SGLang will print: {prints}", f"to the cliffs: {cliffs}"]
 
 
+class Stretch(Struct, frozen=True):
+    """
+    One line of a budget as part of a drawn bar: where it begins and how wide it is, of a whole of 1.
+    """
+
+    line: Line
+    colour: str
+    begin: float
+    share: float
+
+
+def stretches(lines: Sequence[Line], total: int) -> Iterator[Stretch]:
+    """
+    The parts of a drawn bar. What is lacking has no width; what is asked beyond the card narrows the rest.
+    """
+    whole, begin = breadth(lines, total), 0.0
+    for line in lines:
+        share = max(0, line.amount) / whole
+        yield Stretch(line, COLOURS.get(line.name, (None, "#999999"))[1] or "#999999", begin, share)
+        begin += share
+
+
+def breadth(lines: Sequence[Line], total: int) -> int:
+    """
+    The bytes that a drawn bar is long: the card, or all that is asked of it.
+    """
+    return max(1, total, sum(line.amount for line in lines if line.amount > 0))
+
+
 def svg(forecast: Forecast, title: str) -> str:
     """
     The bar with its legend as an SVG drawing of 960 points.
     """
     width, top, height, row = 900, 64, 48, 22
-    whole = max(forecast.total, sum(line.amount for line in forecast.lines if line.name != "lacking"))
-    parts, legend, x = [], [], 30.0
-    for number, line in enumerate(forecast.lines):
-        colour = COLOURS.get(line.name, (None, "#999999"))[1]
-        if line.amount > 0:
-            wide = width * line.amount / whole
+    parts, legend = [], []
+    for number, part in enumerate(stretches(forecast.lines, forecast.total)):
+        line, colour = part.line, part.colour
+        if part.share:
             parts.append(
-                f'<rect x="{x:.2f}" y="{top}" width="{wide:.2f}" height="{height}" fill="{colour}" '
+                f'<rect x="{30 + width * part.begin:.2f}" y="{top}" width="{width * part.share:.2f}" '
+                f'height="{height}" fill="{colour}" '
                 f'stroke="#ffffff"><title>{escape(line.name)}: {gib(line.amount)}</title></rect>'
             )
-            x += wide
         y = top + height + 30 + number * row
         legend.append(
             f'<rect x="30" y="{y - 11}" width="14" height="14" fill="{colour}" stroke="#888888"/>'
             f'<text x="54" y="{y}">{escape(line.name)}</text>'
             f'<text x="330" y="{y}" text-anchor="end">{gib(line.amount)}</text>'
         )
+    whole = breadth(forecast.lines, forecast.total)
     edge = 30 + width * forecast.total / whole
     bottom = top + height + 40 + len(forecast.lines) * row
     size = f'width="960" height="{bottom}" font-family="sans-serif" font-size="13"'

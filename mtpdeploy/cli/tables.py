@@ -62,7 +62,17 @@ def attempts(ascent: Ascent) -> str:
     """
     The attempts of an ascent: what each conceded against the one before, how far it got, how it ended.
     """
-    rows = []
+    return table(ATTEMPT_HEADINGS, attempt_rows(ascent))
+
+
+ATTEMPT_HEADINGS = ("attempt", "conceded", "got as far as", "then", "after")
+
+
+def attempt_rows(ascent: Ascent) -> list[tuple[str, ...]]:
+    """
+    The cells of the table of attempts, below `ATTEMPT_HEADINGS`.
+    """
+    rows: list[tuple[str, ...]] = []
     before = ascent.asked
     for outcome in ascent.outcomes:
         conceded = "; ".join(str(c) for c in changes(before, outcome.server))
@@ -76,7 +86,7 @@ def attempts(ascent: Ascent) -> str:
             )
         )
         before = outcome.server
-    return table(("attempt", "conceded", "got as far as", "then", "after"), rows)
+    return rows
 
 
 def when(moment: float) -> str:
