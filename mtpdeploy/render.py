@@ -1,5 +1,6 @@
 """
-From an attempt to the files of its run directory: templates, with everything quoted for sh by default.
+Templates: an attempt as the files of its run directory, with everything quoted for sh by default, and a
+report as a page, with everything quoted for HTML.
 """
 
 import re
@@ -18,6 +19,7 @@ from mtpdeploy.core.launch import (
     AttemptRecord,
     shell_path,
 )
+from mtpdeploy.core.lines import terminal_view
 from mtpdeploy.core.server import changes
 from mtpdeploy.engines.base import Command
 from mtpdeploy.errors import ConfigError
@@ -97,6 +99,32 @@ def variables(env: Mapping[str, str], command: Command, run: str) -> dict[str, s
     return {**ALWAYS, **env, **command.env, RUN_MARKER: run}
 
 
+def render_report(page: object) -> str:
+    """
+    A report as HTML that needs nothing beside it; nothing in it is taken for markup, nor runs.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_own_folders()),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    text = environment.get_template("report.html.j2").render(page=page)
+    return text.encode(errors="replace").decode().lstrip()
+
+
+def visible(value: object) -> object:
+    """
+    A value without control characters, which HTML cannot hold; line ends and tabs stay.
+    """
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return "\n".join(map(terminal_view, value.split("\n")))
+
+
 def quoted(value: object) -> Raw:
     """
     A value as sh reads it back: one word, or, for a sequence, one word for each member.
@@ -119,8 +147,7 @@ def comment(value: object) -> Raw:
 
 
 def _environment(template_dir: Path | None) -> jinja2.Environment:
-    package = Path(__file__).parent
-    folders = [template_dir, package / "templates", package.parent / "templates"]
+    folders = [template_dir, *_own_folders()]
     environment = jinja2.Environment(  # noqa: S701 - this is no HTML; `finalize` quotes for sh
         loader=jinja2.FileSystemLoader([folder for folder in folders if folder is not None]),
         undefined=jinja2.StrictUndefined,
@@ -131,6 +158,14 @@ def _environment(template_dir: Path | None) -> jinja2.Environment:
     )
     environment.filters["comment"] = comment
     return environment
+
+
+def _own_folders() -> list[Path]:
+    """
+    Where the templates lie: in the installed package, else beside it in a checkout.
+    """
+    package = Path(__file__).parent
+    return [package / "templates", package.parent / "templates"]
 
 
 def _source(environment: jinja2.Environment, name: str) -> str:

@@ -25,6 +25,7 @@ COMMANDS = {
     "tunnel": "Keep localhost:PORT open on the endpoint of a box.",
     "diagnose": "Judge any SGLang log: cause, proving line, and what answers it.",
     "history": "Show earlier ascents from the local journal.",
+    "report": "Write an ascent as one HTML file: ready to be attached to a bug report.",
     "render": "Print the wrapper script that would be launched.",
     "rungs": "List the rungs of a ladder: what each concedes, and which causes it answers.",
     "hosts": "List the hosts of hosts.toml; add one; forget a host key.",
