@@ -252,14 +252,28 @@ class TestCompared:
             server, shape(CONFIG_27B), "0.5.23", card, Weights(gib(51.05), gib(5.53)), None
         )
         printed = {"weights_gib": 51.05, "ssm_state_gib": 6.47, "kv_tokens": 252_000.0, "elapsed_s": 1.0}
-        outcome = ended(server, {**printed, "max_running_requests": 9.0})
+        printed |= {"max_running_requests": 9.0, "max_total_num_tokens": 252_000.0}
+        outcome = ended(server, printed)
         told = {name: said for name, said, _ in compare(forecast, outcome)}
         seen = {name: printed for name, _, printed in compare(forecast, outcome)}
 
-        assert {k: v for k, v in outcome.figures.items() if k != "elapsed_s"} == seen
+        assert {k: printed[k] for k in printed.keys() - {"elapsed_s", "max_total_num_tokens"}} == seen
         assert 9.0 == told["max_running_requests"]
         assert pytest.approx(51.05) == told["weights_gib"]
         assert pytest.approx(252_000, rel=0.01) == told["kv_tokens"]
+
+    def test_requests_are_compared_once_they_are_sized(self) -> None:
+        """
+        Before that the log only repeats what was asked for.
+        """
+        server = asked(max_running_requests=16)
+        card, weights = Card(total_mib=97887, capability="12.0"), Weights()
+        forecast = SGLANG.forecast(server, shape(CONFIG_27B), "0.5.9", card, weights, None)
+        asked_for = {"max_running_requests": 16.0, "kv_tokens": 131090.0}
+        sized = {**asked_for, "max_running_requests": 12.0, "max_total_num_tokens": 131090.0}
+        names = [[row[0] for row in compare(forecast, ended(server, f))] for f in (asked_for, sized)]
+
+        assert [["kv_tokens"], ["kv_tokens", "max_running_requests"]] == names
 
     def test_nothing_to_compare(self) -> None:
         """
