@@ -200,6 +200,28 @@ def test_accepts_nothing(make: MakeHome, port: int) -> None:
     assert "accept len: 1.00" in server.log
 
 
+def test_accepts_as_little_as_it_is_told(make: MakeHome, port: int) -> None:
+    """An accept length of 1.3 in the mean over a thousand verify steps."""
+    flags = (*TRITON, *MTP, "--mem-fraction-static", "0.9")
+    server = Started(make(hostile=Hostile(accept_length=1.3)), port, *flags).ready()
+    server.chat("x", max_tokens=1300, ignore_eos=True)
+
+    assert 1.2 < server.get("/server_info")[1]["internal_states"][0]["avg_spec_accept_length"] < 1.4
+
+
+@pytest.mark.parametrize(
+    ("hostile", "text"),
+    [(Hostile(nonsense=True), "!" * 30), (Hostile(empty_answers=True), "")],
+    ids=["nonsense", "empty"],
+)
+def test_answers_without_sense(make: MakeHome, port: int, hostile: Hostile, text: str) -> None:
+    """Tokens are counted; their text is "!" each, or nothing."""
+    server = Started(make(hostile=hostile), port, *TRITON).ready()
+    answer = server.chat("x", max_tokens=30, ignore_eos=True)[1]
+
+    assert (text, 30) == (answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"])
+
+
 def test_nvidia_smi_is_missing_hangs_or_sees_nothing(make: MakeHome, port: int) -> None:
     """Missing: no program, and fatal to SGLang 0.5.9. Hanging: late. No GPU: its words and status 6."""
     missing = make(hostile=Hostile(nvidia_smi="missing"))

@@ -9,6 +9,8 @@ import time
 import urllib.request
 from collections.abc import Callable
 
+import pytest
+
 from mtpdeploy.demo.home import DemoHome
 from tests.demo.conftest import PATIENCE_S, MakeHome, Started
 
@@ -194,6 +196,45 @@ def test_streams_and_counts(make: MakeHome, port: int) -> None:
     assert 'sglang:spec_accept_length{model_name="' in server.get("/metrics")[1]
     assert 400 == server.post("/v1/chat/completions", {"messages": []})[0]
     assert 404 == server.get("/nonsense")[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "names", "absent"),
+    [
+        ("0.5.9", {"spec_accept_token_num", "spec_draft_token_num"}, {"spec_num_correct_drafts"}),
+        ("0.5.11", {"spec_accepted_drafts"}, {"spec_num_correct_drafts", "spec_accept_token_num"}),
+        ("0.5.14", {"spec_accepted_drafts", "spec_num_correct_drafts"}, {"spec_accept_token_num"}),
+        ("0.5.23", {"spec_num_correct_drafts", "spec_num_proposed_drafts"}, {"spec_accepted_drafts"}),
+    ],
+)
+def test_a_reply_tells_what_its_release_tells(
+    make: MakeHome, port: int, version: str, names: set[str], absent: set[str]
+) -> None:
+    """Accepted drafts under their name of that release; the first token is the prefill's."""
+    extra = ("--mamba-scheduler-strategy", "extra_buffer") if version == "0.5.11" else ()
+    flags = (*TRITON, *MTP, *extra, "--max-running-requests", "4")
+    server = Started(make(sglang_version=version), port, *flags).ready()
+    wanted = {"max_new_tokens": 61, "ignore_eos": True}
+    meta = server.post("/generate", {"text": "x", "sampling_params": wanted})[1]["meta_info"]
+    accepted = next(meta[name] for name in names if "draft_" not in name and "proposed" not in name)
+
+    assert names <= set(meta)
+    assert not absent & set(meta)
+    assert "decode_throughput" not in meta
+    assert meta["e2e_latency"] > 0
+    assert 60 <= meta["spec_verify_ct"] + accepted <= 63
+
+
+def test_the_power_of_the_card(make: MakeHome, port: int) -> None:
+    """Power and clocks against their limits, and the bit that says idle."""
+    home = make()
+    fields = "power.draw,enforced.power.limit,clocks.sm,clocks.max.sm,clocks_event_reasons.active"
+    said = smi(home, f"--query-gpu={fields}", "--format=csv,noheader,nounits").strip()
+
+    assert "23.40, 600.00, 180, 3090, 0x0000000000000001" == said
+    Started(home, port, *TRITON).ready()
+
+    assert smi(home, "--query-gpu=clocks.sm", "--format=csv,noheader,nounits").strip() == "2430"
 
 
 def test_never_more_requests_at_once_than_the_pools_allow(make: MakeHome, port: int) -> None:

@@ -124,11 +124,14 @@ class Answers:
 
     def _pieces(self, rid: str, box: queue.Queue[Message]) -> Iterator[Message]:
         finished = False
+        created_at, first_at = time.time(), 0.0
         try:
             while not finished:
                 message = box.get(timeout=ABANDON_S / self.settings.speed)
                 finished = "finish_reason" in message
-                yield message
+                first_at = first_at or time.time()
+                times = {"created_at": created_at, "first_at": first_at, "finished_at": time.time()}
+                yield {**message, **times}
         except queue.Empty:
             return
         finally:
@@ -176,22 +179,44 @@ def usage(last: Message) -> Dict[str, Any]:
     }
 
 
-def meta_info(rid: str, last: Message, version: str) -> Dict[str, Any]:
-    """`meta_info` of /generate, with the speculative counts where there are any."""
-    done = int(last.get("to", 0))
-    meta = {
+def meta_info(rid: str, last: Message, args: Dict[str, Any], version: str) -> Dict[str, Any]:
+    """`meta_info` of /generate; once it is finished with its time and the speculative counts."""
+    done, reason = int(last.get("to", 0)), last.get("finish_reason")
+    meta: Dict[str, Any] = {
         "id": rid,
-        "finish_reason": {"type": last.get("finish_reason"), "length": done},
+        "finish_reason": {"type": reason, "length": done} if reason else None,
         "prompt_tokens": last.get("prompt_tokens"),
         "completion_tokens": done,
         "cached_tokens": last.get("cached_tokens"),
         "weight_version": "default",
         "sglang_version": version,
     }
+    if not reason:
+        return meta
+    meta["e2e_latency"] = last["finished_at"] - last["created_at"]
+    decoding = last["finished_at"] - last["first_at"]
+    if args.get("enable_metrics") and decoding > 0:
+        meta["decode_throughput"] = done / decoding
     if last.get("spec_verify_ct"):
-        meta["spec_verify_ct"] = last["spec_verify_ct"]
-        meta["spec_accept_length"] = done / int(last["spec_verify_ct"])
+        meta.update(
+            speculative(int(last["spec_verify_ct"]), int(last["accepted_drafts"]), done, args, version)
+        )
     return meta
+
+
+def speculative(steps: int, accepted: int, done: int, args: Dict[str, Any], version: str) -> Dict[str, Any]:
+    """The speculative counts by the names that a release gives them (tokenizer_manager.py, 0.5.6-0.5.23)."""
+    proposed = steps * (int(args["speculative_num_draft_tokens"]) - 1)
+    told: Dict[str, Any] = {"spec_verify_ct": steps, "spec_accept_length": done / steps}
+    told["spec_accept_rate"] = accepted / max(proposed, 1)
+    era = release(version)
+    if era < (0, 5, 11):
+        told.update(spec_accept_token_num=accepted, spec_draft_token_num=proposed)
+    elif era < (0, 5, 21):
+        told.update(spec_accepted_drafts=accepted, spec_proposed_drafts=proposed)
+    if era >= (0, 5, 12):
+        told.update(spec_num_correct_drafts=accepted, spec_num_proposed_drafts=proposed)
+    return told
 
 
 def chat_body(identity: str, model: str, text: str, last: Message) -> Dict[str, Any]:

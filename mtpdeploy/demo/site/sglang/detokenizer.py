@@ -16,12 +16,17 @@ IMPORT_S = 7.0
 def run_detokenizer_process(results: int, out: int) -> None:
     """The child's main function; it lives until it is killed or nobody writes to it any more."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    time.sleep(IMPORT_S / load().speed)
+    settings = load()
+    hostile = settings.hostile_now()
+    time.sleep(IMPORT_S / settings.speed)
     become("sglang::detokenizer")
     reader = Reader(results)
     for message in reader.messages():
         if "to" in message:
-            message["text"] = text_between(int(message["from"]), int(message["to"]))
+            begin, end = int(message["from"]), int(message["to"])
+            message["text"] = "!" * (end - begin) if hostile.nonsense else text_between(begin, end)
+            if hostile.empty_answers:
+                message["text"] = ""
         send(out, message)
     # SGLang's own stays behind when the scheduler is gone (it reads from a socket that never closes).
     time.sleep(86400)

@@ -147,18 +147,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._event(None)
 
     def _complete(self, path: str, body: Dict[str, Any], pieces: Iterator[Message]) -> None:
-        identity, version = uuid.uuid4().hex, self.server.answers.settings.version
+        identity, answers = uuid.uuid4().hex, self.server.answers
+        about = (answers.args, answers.settings.version)
         if body.get("stream"):
             self._stream_head()
             text = ""
             for piece in pieces:
                 text += str(piece.get("text") or "")
-                self._event({"text": text, "meta_info": meta_info(identity, piece, version)})
+                self._event({"text": text, "meta_info": meta_info(identity, piece, *about)})
             self._event(None)
             return
         text, last = join(pieces)
         if path == "/generate":
-            self._json(200, {"text": text, "meta_info": meta_info(identity, last, version)})
+            self._json(200, {"text": text, "meta_info": meta_info(identity, last, *about)})
             return
         choice = {"index": 0, "text": text, "finish_reason": last.get("finish_reason")}
         model = body.get("model") or self.server.answers.model

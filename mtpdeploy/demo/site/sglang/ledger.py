@@ -52,6 +52,7 @@ class Ledger:
         self.directory.mkdir(exist_ok=True)
         self.name = name
         self.activity = "loading"
+        self.requests = 0
         self.pid = os.getpid()
         self.held: Dict[str, float] = {}
 
@@ -67,6 +68,7 @@ class Ledger:
             "start": processes.start_of(self.pid),
             "name": self.name,
             "activity": self.activity,
+            "requests": self.requests,
             "allocations": self.held,
         }
         new = self.directory / f".{self.pid}"
@@ -140,8 +142,8 @@ class Ledger:
             self.held[label] = max(self.held.get(label, 0) - returned, 0)
             self._write()
 
-    def busy(self, activity: str) -> None:
-        """Say what the GPU is doing for this process: loading, idle or decoding (nvidia-smi shows it)."""
-        if activity != self.activity:
-            self.activity = activity
+    def busy(self, activity: str, requests: int = 0) -> None:
+        """Say what the GPU does for this process: loading, idle or decoding so many (nvidia-smi shows it)."""
+        if (activity, requests) != (self.activity, self.requests):
+            self.activity, self.requests = activity, requests
             self._write()

@@ -9,7 +9,14 @@ from typing import Any, Dict, List, Optional, Tuple
 from .ledger import MIB, Ledger
 from .settings import Settings, home, load
 
-UNITS = {"memory": "MiB", "power": "W", "utilization": "%", "used_gpu_memory": "MiB", "used_memory": "MiB"}
+UNITS = {
+    "memory": "MiB",
+    "power": "W",
+    "enforced": "W",
+    "utilization": "%",
+    "used_gpu_memory": "MiB",
+    "used_memory": "MiB",
+}
 # (watts, per cent busy, degrees) of a card with nothing on it, with an idle server, loading, and decoding.
 ACTIVITIES = {
     "none": (23.4, 0, 31),
@@ -34,6 +41,10 @@ class Card:
         kinds = [str(page.get("activity", "idle")) for page in self.pages]
         busiest = max((order.index(kind) for kind in kinds if kind in order), default=0)
         self.watts, self.busy, self.degrees = ACTIVITIES[order[busiest]]
+        # More requests at once make better use of the same reads: towards the limit, never over it.
+        more = max((int(page.get("requests", 0)) for page in self.pages), default=0) - 1
+        if more > 0:
+            self.watts += (self.gpu.power_limit_w * 0.97 - self.watts) * more / (more + 12)
 
     @property
     def free_mib(self) -> int:
@@ -67,7 +78,10 @@ class Card:
             "fan.speed": "[N/A]",
             "power.draw": f"{self.watts:.2f}",
             "power.limit": f"{gpu.power_limit_w:.2f}",
-            "clocks.sm": 180 if self.watts < 30 else 2430,
+            "enforced.power.limit": f"{gpu.power_limit_w:.2f}",
+            "clocks.sm": 180 if self.watts < 30 else min(2430, gpu.max_sm_mhz),
+            "clocks.max.sm": gpu.max_sm_mhz,
+            "clocks_event_reasons.active": "0x0000000000000000" if self.busy else "0x0000000000000001",
             "compute_mode": "Default",
             "mig.mode.current": "Disabled",
             "ecc.errors.uncorrected.volatile.total": 0,

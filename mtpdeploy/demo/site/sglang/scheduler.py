@@ -22,8 +22,11 @@ from .settings import Settings, home, load
 from .speech import Drafts
 
 IMPORT_S = 8.0
-# One decode step of a 27B model on one card, alone and for each further request; prefill of one token.
-STEP_S, STEP_MORE_S, PREFILL_TOKEN_S = 0.022, 0.0004, 0.00018
+# One decode step of a 27B model on one card (51 GiB of weights at 1.79 TB/s), and for each further request;
+# prefill of one token.
+STEP_S, STEP_MORE_S, PREFILL_TOKEN_S = 0.031, 0.0004, 0.00018
+# A step that drafts and verifies, in plain ones (qwen38-mtp PR 11, RTX PRO 6000: 1.43 and 1.46).
+SPECULATIVE_STEP = 1.45
 # Serving is simulated more slowly than booting, or no reader could follow it.
 SERVING_SHARE = 0.25
 
@@ -51,6 +54,7 @@ class Running:
         self.cached = 0
         self.done = 0
         self.verifies = 0
+        self.accepted = 0
 
 
 class Scheduler:
@@ -60,8 +64,9 @@ class Scheduler:
         self.boot, self.requests, self.out = boot, requests, out
         self.settings: Settings = boot.settings
         steps = int(boot.state.get("speculative_num_steps") or 0) if boot.speculative else 0
-        useless = boot.acts.hostile.accept_nothing or not boot.model.has_mtp
-        self.drafts = Drafts(self.settings.seed, steps, useless=useless)
+        hostile = boot.acts.hostile
+        useless = hostile.accept_nothing or not boot.model.has_mtp
+        self.drafts = Drafts(self.settings.seed, steps, useless=useless, wanted=hostile.accept_length)
         self.waiting: List[Message] = []
         self.running: List[Running] = []
         self.seen: List[str] = []
@@ -82,7 +87,7 @@ class Scheduler:
             while self.waiting and len(self.running) < self.boot.pools.requests:
                 self._prefill(self.waiting.pop(0))
             if self.running:
-                self.boot.ledger.busy("decoding")
+                self.boot.ledger.busy("decoding", len(self.running))
                 self._step()
 
     def _receive(self, message: Message) -> None:
@@ -154,7 +159,12 @@ class Scheduler:
             said = lines.prefill(era, chunk, request.cached, used, running=running, queue=queue, rate=rate)
             lines.log(said)
             left -= chunk
-        self.running.append(request)
+        # The prefill yields the first token; no verify step does.
+        request.done = 1
+        finished = request.done >= request.length
+        self._answer(request, 1, finished=finished)
+        if not finished:
+            self.running.append(request)
 
     def _cached(self, request: Running) -> int:
         """Tokens of the longest prefix that an earlier prompt shares (four characters each)."""
@@ -166,12 +176,14 @@ class Scheduler:
 
     def _step(self) -> None:
         seconds = STEP_S + STEP_MORE_S * (len(self.running) - 1)
+        seconds *= SPECULATIVE_STEP if self.boot.speculative else 1.0
         self._sleep(seconds)
         self.steps += 1
         self.window_s += seconds
         for request in list(self.running):
             count = self.drafts.accepted() if self.boot.speculative else 1
             self._account(count)
+            request.accepted += count - 1
             count = min(count, request.length - request.done)
             request.done += count
             request.verifies += 1
@@ -193,7 +205,7 @@ class Scheduler:
         message: Message = {"rid": request.rid, "from": request.done - count, "to": request.done}
         message.update(prompt_tokens=request.prompt, cached_tokens=request.cached)
         if self.boot.speculative:
-            message["spec_verify_ct"] = request.verifies
+            message.update(spec_verify_ct=request.verifies, accepted_drafts=request.accepted)
         if finished:
             message["finish_reason"] = request.reason
         send(self.out, message)

@@ -49,6 +49,7 @@ class SimulatedGpu:
     context_mib: int
     compute_cap: str
     power_limit_w: int = 600
+    max_sm_mhz: int = 3090
     uuid: str = "GPU-5d0e1d3a-51a1-4d17-9f7e-0123456789ab"
     driver: str = "580.95.05"
     cuda: str = "13.0"
@@ -75,6 +76,7 @@ H100 = SimulatedGpu(
     context_mib=644,
     compute_cap="9.0",
     power_limit_w=700,
+    max_sm_mhz=1980,
     uuid="GPU-8f1f2c11-6a52-4c55-8f5b-0123456789ab",
 )
 
@@ -113,6 +115,9 @@ class Hostile:
     watchdog: str = ""  # "warmup" or "serving": the forward hangs there until the watchdog barks
     kernel_mismatch: bool = False
     accept_nothing: bool = False
+    accept_length: float = 0.0  # tokens a verify yields on average (0: what the draft is good for)
+    nonsense: bool = False  # every token is "!", as from logits that are not numbers
+    empty_answers: bool = False  # tokens are counted, and none has a text
     nvidia_smi: str = ""  # "missing", "hangs" or "no-gpu"
     nvidia_smi_hang_s: float = 30.0
     fast_log_mb: float = 0.0  # this much log while the weights load …

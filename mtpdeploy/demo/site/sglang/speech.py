@@ -38,14 +38,26 @@ def flatten(messages: object) -> str:
     return "\n".join(parts)
 
 
+def chance_for(wanted: float, steps: int) -> float:
+    """The chance of each draft token with which a verify yields so many tokens, the bonus token included."""
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        mean = sum(middle**step for step in range(steps + 1))
+        low, high = (middle, high) if mean < wanted else (low, middle)
+    return low
+
+
 class Drafts:
     """A seeded draft model: how many of its tokens each verify accepts."""
 
-    def __init__(self, seed: int, steps: int, *, useless: bool) -> None:
+    def __init__(self, seed: int, steps: int, *, useless: bool, wanted: float = 0.0) -> None:
         import random  # noqa: PLC0415  # slow to import, and only the scheduler draws
 
         self.random = random.Random(seed)
         self.chances = [] if useless else [FIRST_CHANCE * FADE**step for step in range(steps)]
+        if wanted and not useless:
+            self.chances = [chance_for(wanted, steps)] * steps
 
     def accepted(self) -> int:
         """Tokens one verify yields, the bonus token included (at least 1)."""
