@@ -5,10 +5,22 @@ Other programs, asked beside everything else and never waited for longer than th
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
 import time
+
+NVIDIA_SMI_PLACES = "/usr/local/nvidia/bin:/usr/lib/wsl/lib"
+
+
+def nvidia_smi(env: dict[str, str]) -> str | None:
+    """
+    Where nvidia-smi is for the login, or for what `env` would be given; None where it is not there.
+    """
+    own = os.environ.get("PATH", os.defpath)
+    path = os.pathsep.join([own, env.get("PATH", own), NVIDIA_SMI_PLACES])
+    return shutil.which("nvidia-smi", path=path)
 
 
 class Asked:

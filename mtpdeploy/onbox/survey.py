@@ -12,12 +12,11 @@ import base64
 import json
 import os
 import re
-import shutil
 import time
 import zlib
 from typing import Any
 
-from mtpdeploy.onbox.asked import Asked
+from mtpdeploy.onbox.asked import Asked, nvidia_smi
 from mtpdeploy.onbox.cgroups import memory_groups
 from mtpdeploy.onbox.identity import identify, proc_root, read_file, same, table, user_name
 from mtpdeploy.onbox.interpreters import Interpreters
@@ -29,7 +28,6 @@ from mtpdeploy.onbox.workdir import launching, work_dir_facts
 
 GPU_FIELDS = "index,uuid,name,memory.total,memory.free,memory.used,compute_cap,power.draw"
 HOLDER_FIELDS = "gpu_uuid,pid,used_memory,process_name"
-NVIDIA_SMI_PLACES = "/usr/local/nvidia/bin:/usr/lib/wsl/lib"
 LONGEST_PLAIN = 64 * 1024
 LONGEST_RECORD = 1024 * 1024
 
@@ -43,9 +41,7 @@ class NvidiaSmi:
     def __init__(self, env: dict[str, str], limit: float) -> None:
         self.limit = limit
         self.until = time.monotonic() + limit
-        own = os.environ.get("PATH", os.defpath)
-        path = os.pathsep.join([own, env.get("PATH", own), NVIDIA_SMI_PLACES])
-        self.program = shutil.which("nvidia-smi", path=path)
+        self.program = nvidia_smi(env)
         queries = ["--query-gpu=" + GPU_FIELDS, "--query-compute-apps=" + HOLDER_FIELDS]
         words = [[self.program or "", query, "--format=csv,noheader,nounits"] for query in queries]
         self.asked = [Asked(line, dict(os.environ)) for line in words] if self.program else []
@@ -196,7 +192,7 @@ def main(request: dict[str, Any]) -> None:
     """
     begun = time.time()
     env = environment(request)
-    nvidia_smi = NvidiaSmi(env, request["nvidia_smi_limit"])
+    cards = NvidiaSmi(env, request["nvidia_smi_limit"])
     interpreters = Interpreters(request["configured"], request["pythons"], env)
     work_dir = os.path.abspath(os.path.expanduser(request["work_dir"]))
     crowd = Crowd(table())
@@ -214,7 +210,7 @@ def main(request: dict[str, Any]) -> None:
         "simulated": HOUSE in env or env.get("MTPDEPLOY_DEMO") == "1",
         "python": interpreters.answer(request["known_versions"]),
     }
-    answer["nvidia_smi"] = nvidia_smi.answer()
+    answer["nvidia_smi"] = cards.answer()
     answer["crowd"] = crowd.of_interest(holder_pids(answer["nvidia_smi"].get("holders", "")), request["port"])
     answer["now"] = time.time()
     print(packed(answer), flush=True)

@@ -1,0 +1,162 @@
+"""
+The proof that a server speculates, and whether that is worth it: what was measured, and what it means.
+"""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from msgspec import Struct
+
+from mtpdeploy.core.sense import Sense
+
+USEFUL_ACCEPT_LENGTH = 1.1
+"""
+Accept length from which a server counts as speculating. It includes the bonus token, so 1.00 means that no
+draft was ever accepted, and 1.02 was a broken draft in a public report (SGLang PR 37736).
+"""
+
+BREAK_EVEN = 1.45
+"""
+Accept length at which speculation is as fast as decoding without it: what one step of drafts and verify costs
+in steps of plain decoding.
+
+From the rates of a public report on an RTX PRO 6000 (qwen38-mtp PR 11: 63 tokens/s without; 96 with two
+drafts of which 0.59 are accepted; 116 with four, 0.42): (1 + 2 x 0.59) x 63 / 96 = 1.43 and
+(1 + 4 x 0.42) x 63 / 116 = 1.46. Another card, model or batch has another; a comparison measures it.
+"""
+
+
+class Proof(StrEnum):
+    """
+    What the measurements say of a server.
+    """
+
+    SPECULATING = "speculating"
+    NOT_WORTH_IT = "speculating, but not worth it"
+    NOT_SPECULATING = "not speculating"
+    NOT_ANSWERING = "not answering"
+    NONSENSE = "answering nonsense"
+    NOT_ASKED = "not asked to speculate"
+
+
+class Generation(Struct, frozen=True):
+    """
+    One request of the proof.
+
+    `verify_steps` is None where the reply does not tell, `accept_length` then, too, unless the reply tells it
+    by itself. `tokens_per_second` is of decoding alone, None where there was too little of it to be timed.
+    `problem` says why there is no answer.
+    """
+
+    kind: str
+    at_once: int
+    tokens: int = 0
+    verify_steps: int | None = None
+    accept_length: float | None = None
+    tokens_per_second: float | None = None
+    sense: Sense = Sense.SOUND
+    nonsense: str = ""
+    problem: str = ""
+
+
+class Power(Struct, frozen=True):
+    """
+    What the GPUs of a server drew while they decoded: means over the samples; several GPUs as their sum
+    (watts, bytes) or their mean (clocks in MHz, per cent busy).
+
+    A figure is None where nvidia-smi does not tell it. `held_back` names what keeps the clocks down, if
+    anything does.
+    """
+
+    samples: int
+    gpus: int
+    watts: float | None = None
+    limit_watts: float | None = None
+    sm_mhz: float | None = None
+    max_sm_mhz: float | None = None
+    busy_percent: float | None = None
+    memory_used_bytes: int | None = None
+    held_back: tuple[str, ...] | None = None
+
+
+class Speed(Struct, frozen=True):
+    """
+    Decode speed with so many requests at once: tokens a second of all of them, and of one.
+
+    `tokens_per_joule` is what a joule pays for; None where the power is not known.
+    """
+
+    at_once: int
+    tokens_per_second: float
+    per_request: float
+    power: Power | None = None
+    tokens_per_joule: float | None = None
+
+
+class Speculation(Struct, frozen=True):
+    """
+    The whole proof. `accept_length` is the mean over all verify steps, not over requests.
+
+    `source` says where the accept length comes from, `timed_by` where the speeds do. `because` and `remedy`
+    are sentences for people; `power_problem` says why there is no power.
+    """
+
+    proof: Proof
+    because: str = ""
+    remedy: str = ""
+    accept_length: float | None = None
+    most: int | None = None
+    break_even: float = BREAK_EVEN
+    source: str = ""
+    timed_by: str = ""
+    generations: tuple[Generation, ...] = ()
+    speeds: tuple[Speed, ...] = ()
+    power_problem: str = ""
+
+    @property
+    def verify_steps(self) -> int:
+        """
+        All verify steps that were counted.
+        """
+        return sum(g.verify_steps or 0 for g in self.generations)
+
+    @property
+    def broken(self) -> tuple[Generation, ...]:
+        """
+        The replies that no sound forward gives.
+        """
+        return tuple(g for g in self.generations if g.sense is Sense.BROKEN)
+
+
+def mean_accept_length(generations: Sequence[Generation]) -> float | None:
+    """
+    Tokens a verify step over all steps; a reply that tells no steps counts as one of the others' size.
+    """
+    counted = [g for g in generations if g.accept_length is not None]
+    steps = [g.verify_steps or 0 for g in counted]
+    told = [g.accept_length or 0.0 for g in counted]
+    if not counted:
+        return None
+    if not all(steps):
+        return sum(told) / len(told)
+    return sum(a * n for a, n in zip(told, steps, strict=True)) / sum(steps)
+
+
+def judge(generations: Sequence[Generation], accept_length: float | None, *, asked: bool) -> Proof:
+    """
+    What the replies and the accept length mean, for a server that was asked to speculate or was not.
+
+    Broken replies go before everything but silence, odd ones only where all are: a model of no sense, or
+    without its tensors, may still speculate.
+    """
+    answered = [g for g in generations if not g.problem]
+    if not answered:
+        return Proof.NOT_ANSWERING
+    odd = [g for g in answered if g.sense is not Sense.SOUND]
+    if any(g.sense is Sense.BROKEN for g in answered) or len(odd) == len(answered):
+        return Proof.NONSENSE
+    if not asked:
+        return Proof.NOT_ASKED
+    if accept_length is None or accept_length <= USEFUL_ACCEPT_LENGTH:
+        return Proof.NOT_SPECULATING
+    return Proof.NOT_WORTH_IT if accept_length < BREAK_EVEN else Proof.SPECULATING
