@@ -10,7 +10,7 @@ from mtpdeploy.cli.words import cause_name
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.foresight import Foreseen
 from mtpdeploy.core.ladder import Ladder
-from mtpdeploy.core.outcome import Ascent, Outcome
+from mtpdeploy.core.outcome import Ascent, Outcome, Report
 from mtpdeploy.core.server import changes
 from mtpdeploy.deploy.rehearsal import Rehearsal
 from mtpdeploy.errors import MTP_NOT_PROVEN, SERVER_NOT_UP, ConnectionLost
@@ -26,9 +26,16 @@ def exit_status(ascent: Ascent) -> int:
             return 0  # launched, and left to itself
         lost = bool(ascent.outcomes) and ascent.outcomes[-1].end is End.LOST
         return ConnectionLost.exit_status if lost else SERVER_NOT_UP
-    if ready.report is not None and ready.report.mtp_proven is False:
-        return MTP_NOT_PROVEN
-    return 0
+    return report_status(ready.report) if ready.report is not None else 0
+
+
+def report_status(report: Report) -> int:
+    """
+    The status that the answers of a server call for: what it says comes before how fast it says it.
+    """
+    if not report.answers or report.talks_nonsense:
+        return SERVER_NOT_UP
+    return MTP_NOT_PROVEN if report.mtp_proven is False else 0
 
 
 def ascent_document(ascent: Ascent, status: int | None) -> dict[str, Any]:

@@ -37,7 +37,7 @@ EXIT_STATUSES = """
 \b
 Exit status:
   0    the server is up, and MTP is proven where it was asked for
-  1    the server did not come up, or failed a check
+  1    the server did not come up, failed a check, or answers nonsense
   2    hosts.toml or the command line is wrong
   3    the box cannot be reached or entered, or was lost for good
   4    the box lacks something, or something else is in the way

@@ -9,7 +9,6 @@ from msgspec import to_builtins
 
 from mtpdeploy.cli import options
 from mtpdeploy.cli.output import Answer
-from mtpdeploy.errors import MTP_NOT_PROVEN, SERVER_NOT_UP
 
 
 @click.command("verify")
@@ -22,6 +21,7 @@ def command(*, as_json: bool, **asked: Any) -> int | Answer:
     Ends with 0, with 1 where a request fails, with 8 where MTP was asked for and is not proven.
     """
     from mtpdeploy.cli.choose import host_from  # noqa: PLC0415 - imports of the work itself
+    from mtpdeploy.cli.documents import report_status  # noqa: PLC0415
     from mtpdeploy.cli.opening import open_tools  # noqa: PLC0415
     from mtpdeploy.cli.plain import Plain  # noqa: PLC0415
     from mtpdeploy.cli.words import report_lines  # noqa: PLC0415
@@ -31,7 +31,7 @@ def command(*, as_json: bool, **asked: Any) -> int | Answer:
     host = host_from(target)
     with open_tools(host, target, Plain().show) as tools:
         record, report = verify_running(tools, server=target.server)
-    status = SERVER_NOT_UP if not report.answers else MTP_NOT_PROVEN if report.mtp_proven is False else 0
+    status = report_status(report)
     if as_json:
         document = {"server": record.server.name, "run": record.run, **to_builtins(report)}
         return Answer({**document, "exit_status": status}, status)

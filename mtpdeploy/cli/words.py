@@ -4,12 +4,14 @@ All prose of the program: events as sentences, verdicts as paragraphs.
 
 import shlex
 
+from mtpdeploy.cli.proof_words import proof_lines, verdict_of
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End, Verdict
 from mtpdeploy.core.foresight import Passed
 from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome, Report
 from mtpdeploy.core.patience import Kind, Sign
+from mtpdeploy.core.proof import Proof
 from mtpdeploy.core.units import counted, duration, size
 
 SIMULATED = "simulated: this box, its GPU and its server are mtpdeploy's built-in demo, not real hardware"
@@ -113,10 +115,11 @@ def verdict_lines(verdict: Verdict) -> list[str]:
 
 def report_lines(report: Report) -> list[str]:
     """
-    The answers of a ready server, one line a check.
+    The answers of a ready server, one line a check, and the proof of speculation with its figures.
     """
     marks = {True: "ok", False: "FAILED", None: "-"}
-    return [f"  {marks[check.passed]:6} {check.name}: {check.detail}" for check in report.checks]
+    lines = [f"  {marks[check.passed]:6} {check.name}: {check.detail}" for check in report.checks]
+    return lines + (proof_lines(report.speculation) if report.speculation else [])
 
 
 def hand_over(ascent: Ascent, *, on: str, local_log: str) -> list[str]:
@@ -132,11 +135,21 @@ def hand_over(ascent: Ascent, *, on: str, local_log: str) -> list[str]:
         f"tunnel    mtpdeploy tunnel {on} --port {server.port}   (keeps localhost:{server.port} open)",
         f"conceded  {'; '.join(ascent.conceded) or 'nothing'}",
         *_runs(outcome),
+        *_proof(outcome),
         f"log       {host}:{outcome.log}",
     ]
     if local_log:
         lines.append(f"copy      {local_log}")
     return [*lines, f"stop      mtpdeploy down {on}"]
+
+
+def _proof(outcome: Outcome) -> list[str]:
+    """
+    What the proof says, where somebody has to do something about it.
+    """
+    found = outcome.report.speculation if outcome.report else None
+    loud = found is not None and found.proof not in (Proof.SPECULATING, Proof.NOT_ASKED)
+    return [line.replace("  proof  ", "proof     ") for line in verdict_of(found)] if found and loud else []
 
 
 def _runs(outcome: Outcome) -> list[str]:
@@ -177,9 +190,7 @@ def how_it_ended(outcome: Outcome) -> str:
     An outcome in a few words, for tables.
     """
     if outcome.end is End.READY:
-        if outcome.report and outcome.report.mtp_proven is False:
-            return "ready, MTP not proven"
-        return "ready"
+        return outcome.report.state if outcome.report else "ready"
     return str(outcome.verdict.cause) if outcome.verdict else str(outcome.end)
 
 

@@ -5,7 +5,12 @@ How attempts ended, and the whole climb.
 from msgspec import Struct
 
 from mtpdeploy.core.diagnosis import Cause, End, Stage, Verdict
+from mtpdeploy.core.proof import Speculation
 from mtpdeploy.core.server import ServerSpec, changes
+
+SPECULATES = "speculates"
+SENSE = "makes sense"
+"""The checks of what the replies say; a server that fails them is up all the same, and stays up."""
 
 
 class Check(Struct, frozen=True):
@@ -27,27 +32,44 @@ class Report(Struct, frozen=True):
     The answers of a ready server.
 
     `mtp_proven` is True when real requests show more than one token accepted a step; None where the
-    server was not asked to speculate.
+    server was not asked to speculate. `speculation` is the proof with all its figures.
     """
 
     checks: tuple[Check, ...]
     mtp_proven: bool | None
     accept_length: float | None = None
     figures: dict[str, float] = {}
+    speculation: Speculation | None = None
 
     @property
     def answers(self) -> bool:
         """
-        Whether every check but the proof of speculation passed.
+        Whether every check passed but those of what the replies say.
         """
         return not self.failed
 
     @property
     def failed(self) -> tuple[Check, ...]:
         """
-        The checks that failed, but for the proof of speculation.
+        The checks that failed, but for those of what the replies say.
         """
-        return tuple(c for c in self.checks if c.passed is False and c.name != "speculates")
+        return tuple(c for c in self.checks if c.passed is False and c.name not in (SPECULATES, SENSE))
+
+    @property
+    def talks_nonsense(self) -> bool:
+        """
+        Whether replies came that no sound forward gives.
+        """
+        return any(c.passed is False and c.name == SENSE for c in self.checks)
+
+    @property
+    def state(self) -> str:
+        """
+        How the server stands, in a few words that begin with `ready`.
+        """
+        if self.talks_nonsense:
+            return "ready, answers nonsense"
+        return "ready, MTP not proven" if self.mtp_proven is False else "ready"
 
 
 class Outcome(Struct, frozen=True):

@@ -24,7 +24,7 @@ from mtpdeploy.deploy.environment import with_environment
 from mtpdeploy.deploy.journal import Journal, LocalCopy
 from mtpdeploy.deploy.order import Tools
 from mtpdeploy.deploy.stacks import with_stacks
-from mtpdeploy.deploy.verify import Verifier
+from mtpdeploy.deploy.verify import verifier
 from mtpdeploy.deploy.watch import Arriving, Ending, Foretell, Watch
 from mtpdeploy.engines.base import Engine
 from mtpdeploy.errors import BoxUnreachable, ConnectionLost
@@ -109,6 +109,7 @@ class Attempt:
         self._record = record
         self._tools = tools
         self._journal = journal
+        self._facts = facts
         self._place = place_of(facts)
         self._simulated = facts.simulated
         self._lease = lease
@@ -233,16 +234,10 @@ class Attempt:
         return http.get(self._tools.box, port, "/health", timeout=30, python=python).status == 200
 
     def _prove(self, watch: Watch, arriving: Arriving, ending: Ending) -> tuple[Ending, Report | None]:
-        tools, server = self._tools, self._record.server
+        tools = self._tools
         tools.emit(events.Proving(at=tools.clock.now(), attempt=self._record.attempt, by=ending.by))
-        version = self._record.sglang_version
-        verifier = Verifier(
-            tools.box,
-            server,
-            self._place.python,
-            lambda asked, info: tools.engine.unapplied(asked, info, version),
-        )
-        proof = in_background(lambda: again(verifier.report), "proof")
+        asks = verifier(tools, self._record, self._facts)
+        proof = in_background(lambda: again(asks.report), "proof")
         death = watch.until_end(arriving, proof=proof)
         if death is not None and death.end is not End.READY:
             return death, None

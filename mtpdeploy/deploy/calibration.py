@@ -127,7 +127,7 @@ class Memory:
         under = {name: flags for name, flags in found.under.items() if name in merged}
         seen = structs.replace(known.seen, **merged, under={**known.seen.under, **under})
         kept = structs.replace(known, seen=seen)
-        if outcome.end is End.READY:
+        if outcome.end is End.READY and not (outcome.report and outcome.report.talks_nonsense):
             kept = structs.replace(kept, asked=asked, ready=outcome.server, rungs=rungs, at=at)
         with contextlib.suppress(OSError):
             self._file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)

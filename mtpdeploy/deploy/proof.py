@@ -7,9 +7,8 @@ from mtpdeploy.core.outcome import Report
 from mtpdeploy.deploy.attach import newest
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Tools
-from mtpdeploy.deploy.verify import Verifier
+from mtpdeploy.deploy.verify import verifier
 from mtpdeploy.errors import BoxUnfit
-from mtpdeploy.remote import http
 from mtpdeploy.remote.retry import again
 
 
@@ -29,11 +28,4 @@ def verify_running(tools: Tools, *, server: str | None) -> tuple[AttemptRecord, 
             f"the server of run `{run.name}` does not run",
             hint="`mtpdeploy up` starts it; `mtpdeploy status --all` tells how it ended",
         )
-    version = record.sglang_version
-    verifier = Verifier(
-        tools.box,
-        record.server,
-        facts.python or http.PYTHON,
-        lambda asked, info: tools.engine.unapplied(asked, info, version),
-    )
-    return record, again(verifier.report)
+    return record, again(verifier(tools, record, facts, full=True).report)

@@ -90,7 +90,7 @@ def _status(facts: Facts, run: RunRecord, record: AttemptRecord, outcome: Outcom
     proved = outcome.report if outcome else None
     told: str = state
     if state is RunState.RUNNING and proved is not None:
-        told = "ready" if proved.mtp_proven is not False else "ready, MTP not proven"
+        told = proved.state
     elif state is not RunState.RUNNING and outcome is not None and outcome.verdict is not None:
         told = f"{state}: {outcome.verdict.cause}"
     return RunStatus(

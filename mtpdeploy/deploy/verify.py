@@ -6,29 +6,30 @@ are the requests that kill servers which only looked ready (public reports, less
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from msgspec import structs
 
-from mtpdeploy.core.outcome import Check, Report
+from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.machine import Facts
+from mtpdeploy.core.outcome import SENSE, SPECULATES, Check, Report
+from mtpdeploy.core.proof import USEFUL_ACCEPT_LENGTH, Generation, Proof, Speculation
+from mtpdeploy.core.sense import Sense
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.units import counted
 from mtpdeploy.deploy.background import in_background
+from mtpdeploy.deploy.order import Tools
+from mtpdeploy.deploy.speculation import AT_ONCE, Room, body, plan_waves, read_proof
+from mtpdeploy.deploy.why_not import gather, why_not
+from mtpdeploy.engines.sglang.counts import average, gauge
 from mtpdeploy.remote import http
 from mtpdeploy.remote.box import Box
+from mtpdeploy.remote.measure import measure
 
 REQUEST_TIMEOUT = 180.0
 """Seconds for one completion: the first request may compile kernels (report RUN-0003: 236 s for all)."""
-
-REPLY_TOKENS = 96
-"""Tokens of the reply that proves speculation: over 24 verify steps even if every draft is accepted."""
-
-USEFUL_ACCEPT_LENGTH = 1.1
-"""
-Accept length from which speculation counts as proven; it includes the bonus token, so 1.00 means that
-no draft was ever accepted, and 1.02 was a broken draft in a public report (SGLang PR 37736).
-"""
 
 WORDS_A_LINE = 6
 """Words of one line of the long prompt; a tokenizer makes at least as many tokens of them."""
@@ -49,11 +50,27 @@ NO_CHAT_TEMPLATE = b"chat template"
 Unapplied = Callable[[ServerSpec, dict[str, Any]], tuple[str, ...]]
 
 
+def verifier(tools: Tools, record: AttemptRecord, facts: Facts, *, full: bool = False) -> "Verifier":
+    """
+    Who asks the server of a run; `full` takes the time for speeds and power that can be relied on.
+    """
+    version = record.sglang_version
+    return Verifier(
+        tools.box,
+        record.server,
+        facts.python or http.PYTHON,
+        lambda asked, info: tools.engine.unapplied(asked, info, version),
+        log=f"{facts.work_dir}/runs/{record.run}/{record.log}",
+        full=full,
+    )
+
+
 class Verifier:
     """
     Asks one ready server the questions of `verify`.
 
-    `unapplied` says which flags run otherwise than asked for, from what the server tells of itself.
+    `unapplied` says which flags run otherwise than asked for, from what the server tells of itself. `log` is
+    where its log lies on the box, read where it does not speculate.
     """
 
     def __init__(
@@ -62,11 +79,16 @@ class Verifier:
         server: ServerSpec,
         python: str = http.PYTHON,
         unapplied: Unapplied = lambda _server, _info: (),
+        *,
+        log: str = "",
+        full: bool = False,
     ) -> None:
         self._box = box
         self._server = server
         self._python = python
         self._unapplied = unapplied
+        self._log = log
+        self._full = full
         self._info: dict[str, Any] = {}
         self._chats = True
 
@@ -79,12 +101,15 @@ class Verifier:
         """
         self._info = self._server_info()
         checks = [self._answers()]
+        found = Speculation(Proof.NOT_ANSWERING, because=checks[0].detail)
         if checks[0].passed:
-            checks += [self._long_prompt(), self._two_at_once(), self._same_prefix(), self._speculates()]
+            checks += [self._long_prompt(), self._two_at_once(), self._same_prefix()]
+            found = self._prove()
+            checks += [*_makes_sense(found), _speculates(found, asked=self._server.mtp is not None)]
         checks += [self._as_asked(), self._applied()]
-        accept = next((c.figures.get("accept_length") for c in checks if c.name == "speculates"), None)
+        accept = found.accept_length
         proven = None if self._server.mtp is None else bool(accept and accept > USEFUL_ACCEPT_LENGTH)
-        return Report(tuple(checks), proven, accept, self._figures())
+        return Report(tuple(checks), proven, accept, self._figures(), found)
 
     def _server_info(self) -> dict[str, Any]:
         for path in ("/server_info", "/get_server_info"):
@@ -136,43 +161,43 @@ class Verifier:
         checks = [_completion("two at once", *reply.result()) for reply in asked]
         return next((c for c in checks if not c.passed), checks[0])
 
-    def _speculates(self) -> Check:
-        if self._server.mtp is None:
-            return Check("speculates", None, "the server was not asked to speculate")
-        body = {
-            "text": "Write the numbers from 1 to 60, separated by commas: 1, 2, 3, 4,",
-            "sampling_params": {"max_new_tokens": REPLY_TOKENS, "temperature": 0, "ignore_eos": True},
-        }
-        reply = http.post(
+    def _prove(self) -> Speculation:
+        """
+        The generations of the proof, counted and timed; with the reason where nothing is accepted.
+        """
+        room = Room(self._longest(), self._pool(), self._figures().get("max_running_requests", AT_ONCE))
+        waves, tokens = plan_waves(room, full=self._full)
+        if not waves:
+            return Speculation(Proof.NOT_ASKED if self._server.mtp is None else Proof.NOT_SPECULATING)
+        measured = measure(
             self._box,
-            self._server.port,
-            "/generate",
-            body,
-            timeout=REQUEST_TIMEOUT,
+            [[body(kind, tokens) for kind in wave] for wave in waves],
+            port=self._server.port,
             python=self._python,
+            timeout=REQUEST_TIMEOUT,
         )
-        answer = reply.json()
-        meta = answer.get("meta_info", {}) if isinstance(answer, dict) else {}
-        accept, source = self._accept_length(meta)
-        if accept is None:
-            return Check("speculates", False, reply.problem or "the server tells no accept length")
-        useful = accept > USEFUL_ACCEPT_LENGTH
-        said = "" if useful else ": the drafts are as good as never accepted"
-        return Check(
-            "speculates", useful, f"accept length {accept:.2f} ({source}){said}", {"accept_length": accept}
-        )
+        found = read_proof(self._server, waves, measured, self._average)
+        if self._info.get("simulated"):
+            found = structs.replace(found, timed_by=f"{found.timed_by}; simulated, faster than a real card")
+        if self._server.mtp is None or (found.accept_length or 1.0) > USEFUL_ACCEPT_LENGTH:
+            return found
+        return self._with_reason(found)
 
-    def _accept_length(self, meta: dict[str, Any]) -> tuple[float | None, str]:
-        steps, tokens = meta.get("spec_verify_ct"), meta.get("completion_tokens")
-        if isinstance(meta.get("spec_accept_length"), (int, float)):
-            return float(meta["spec_accept_length"]), "of our own request"
-        if steps and tokens:
-            return float(tokens) / float(steps), "of our own request"
-        states = self._server_info().get("internal_states") or [{}]
-        average = states[0].get("avg_spec_accept_length") if isinstance(states[0], dict) else None
-        if isinstance(average, (int, float)):
-            return float(average), "the server's average"
-        return None, ""
+    def _with_reason(self, found: Speculation) -> Speculation:
+        env = {**self._box.host.env, **self._server.env}
+        evidence = gather(self._box, self._server, env, self._log, self._python)
+        reason = why_not(self._server, self._info, evidence)
+        if found.proof is not Proof.NOT_SPECULATING:
+            return structs.replace(found, remedy=found.remedy or f"and nothing is accepted: {reason.because}")
+        return structs.replace(found, because=reason.because, remedy=reason.remedy)
+
+    def _average(self) -> tuple[float | None, str]:
+        told = average(self._server_info())
+        if told is not None:
+            return told, "the server's average"
+        reply = http.get(self._box, self._server.port, "/metrics", timeout=20, python=self._python)
+        text = reply.body.decode("utf-8", "replace") if reply.status == 200 else ""
+        return gauge(text), "the server's /metrics"
 
     def _as_asked(self) -> Check:
         figures = self._figures()
@@ -215,10 +240,46 @@ class Verifier:
         words = min(chunk + chunk // 8, int(self._longest()) // TOKENS_A_WORD)
         return "\n".join(f"line {n} of a long text" for n in range(words // WORDS_A_LINE))
 
+    def _pool(self) -> float:
+        return self._figures().get("max_total_num_tokens", float(1 << 20))
+
     def _longest(self) -> float:
         figures = self._figures()
         told = [figures[name] for name in ("context_length", "max_total_num_tokens") if name in figures]
         return min(told, default=float(1 << 20))
+
+
+def _makes_sense(found: Speculation) -> list[Check]:
+    """
+    Whether the replies can be a model's: broken ones fail, odd ones are told. Nothing where none came.
+    """
+    answered = [g for g in found.generations if not g.problem]
+    odd = [g for g in answered if g.sense is not Sense.SOUND]
+    if not answered:
+        return []
+    if not odd:
+        return [Check(SENSE, True, f"{counted(len(answered), 'reply', 'replies')} of {_kinds(answered)}")]
+    first = max(odd, key=lambda g: g.sense is Sense.BROKEN)
+    told = f"{len(odd)} of {len(answered)} replies do not; {first.kind}: {first.nonsense}"
+    return [Check(SENSE, False if found.broken else None, told)]
+
+
+def _speculates(found: Speculation, *, asked: bool) -> Check:
+    if not asked:
+        return Check(SPECULATES, None, "the server was not asked to speculate")
+    accept = found.accept_length
+    if accept is None:
+        return Check(SPECULATES, False, found.because or "no prompt of it fits the server")
+    most = f" of at most {found.most}" if found.most else ""
+    steps = f", {found.verify_steps} verify steps" if found.verify_steps else ""
+    told = f"accept length {accept:.2f}{most} ({found.source}{steps})"
+    useful = accept > USEFUL_ACCEPT_LENGTH
+    said = "" if useful else ": the drafts are as good as never accepted"
+    return Check(SPECULATES, useful, told + said, {"accept_length": accept})
+
+
+def _kinds(generations: Sequence[Generation]) -> str:
+    return ", ".join(dict.fromkeys(g.kind for g in generations))
 
 
 def _completion(name: str, reply: http.Reply, seconds: float) -> Check:

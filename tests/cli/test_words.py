@@ -12,7 +12,7 @@ from mtpdeploy.cli.plain import LINE_WIDTH, Plain
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End
 from mtpdeploy.core.events import AnyEvent
-from mtpdeploy.core.outcome import Outcome
+from mtpdeploy.core.outcome import Check, Outcome, Report
 from tests.deploy.examples import ASCENT, AT, EVENTS, OUTCOME, READY, RECORD, REPORT, VERDICT
 
 SENTENCES = (Path(__file__).parent / "data" / "sentences.txt").read_text()
@@ -118,10 +118,16 @@ class TestOutcomes:
                 structs.replace(READY, report=structs.replace(REPORT, mtp_proven=False)),
                 "ready, MTP not proven",
             ),
+            (
+                structs.replace(
+                    READY, report=Report((Check("makes sense", passed=False, detail=""),), mtp_proven=False)
+                ),
+                "ready, answers nonsense",
+            ),
             (OUTCOME, "memory left after the weights is too small for the pools"),
             (structs.replace(OUTCOME, verdict=None, end=End.LOST), "lost"),
         ],
-        ids=["ready", "not proven", "failed", "lost"],
+        ids=["ready", "not proven", "nonsense", "failed", "lost"],
     )
     def test_in_a_few_words(self, outcome: Outcome, said: str) -> None:
         """

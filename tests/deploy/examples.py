@@ -11,6 +11,7 @@ from mtpdeploy.core.machine import Facts, Gpu, Host, Process, ProcessId, RunReco
 from mtpdeploy.core.memory import Fit, Forecast, Line
 from mtpdeploy.core.outcome import Ascent, Check, Outcome, Report
 from mtpdeploy.core.patience import Kind, Sign
+from mtpdeploy.core.proof import Generation, Power, Proof, Speculation, Speed
 from mtpdeploy.core.server import ServerSpec
 
 AT = 1_796_101_931.0
@@ -54,6 +55,38 @@ VERDICT = Verdict(
     figures={"mem_fraction_static": 0.8},
 )
 
+SPECULATION = Speculation(
+    Proof.SPECULATING,
+    accept_length=2.91,
+    most=4,
+    source="of our own requests",
+    timed_by="the pieces of the answers, on the box",
+    generations=(
+        Generation("prose", 1, tokens=256, verify_steps=88, accept_length=2.9, tokens_per_second=63.4),
+        Generation("code", 1, problem="no answer in time"),
+    ),
+    speeds=(
+        Speed(
+            1,
+            63.4,
+            63.4,
+            Power(
+                samples=8,
+                gpus=1,
+                watts=405.2,
+                limit_watts=600.0,
+                sm_mhz=2430.0,
+                max_sm_mhz=3090.0,
+                busy_percent=97.0,
+                memory_used_bytes=76 << 30,
+                held_back=(),
+            ),
+            63.4 / 405.2,
+        ),
+        Speed(4, 214.0, 53.9),
+    ),
+)
+
 REPORT = Report(
     checks=(
         Check("answers", passed=True, detail="23 prompt tokens, 32 tokens in 0.06 s"),
@@ -63,6 +96,7 @@ REPORT = Report(
     mtp_proven=True,
     accept_length=2.91,
     figures={"max_running_requests": 12.0},
+    speculation=SPECULATION,
 )
 
 OUTCOME = Outcome(

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mtpdeploy.core.outcome import Check, Report
+from mtpdeploy.core.proof import Proof
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.deploy.verify import Verifier
 from tests.fakes.box import LocalBox
@@ -27,6 +28,17 @@ def completion(prompt_tokens: int = 9, tokens: int = 16) -> dict[str, Any]:
     A chat completion, as far as it matters.
     """
     return {"usage": {"prompt_tokens": prompt_tokens, "completion_tokens": tokens}}
+
+
+TEXT = "and counted the ships that passed below, one after the other, until the fog came in from the sea."
+
+
+def generation(text: str = TEXT, **meta: Any) -> dict[str, Any]:
+    """
+    A finished reply of /generate in one piece, with an accept length of 2.9 unless told otherwise.
+    """
+    counted = meta or {"spec_verify_ct": 40, "spec_num_correct_drafts": 76}
+    return {"text": text, "meta_info": {"completion_tokens": 96, "e2e_latency": 0.5, **counted}}
 
 
 class Server:
@@ -49,7 +61,7 @@ class Server:
                 200,
                 completion(len(body["messages"][0]["content"].split())),
             ),
-            "/generate": lambda _: (200, {"meta_info": {"spec_accept_length": 2.9}}),
+            "/generate": lambda _: (200, generation()),
         }
         self.asked: dict[str, list[Any]] = {}
         self.together = 0
@@ -153,6 +165,7 @@ class TestGood:
             ("a prompt longer than one prefill chunk", True),
             ("two at once", True),
             ("the same prefix again", True),
+            ("makes sense", True),
             ("speculates", True),
             ("runs as asked", True),
             ("flags as asked", True),
@@ -370,7 +383,7 @@ class TestSpeculation:
             ({"spec_accept_length": 1.0}, 1.0, False),
             ({"spec_accept_length": 1.02}, 1.02, False),
             ({"spec_accept_length": 1.7}, 1.7, True),
-            ({"spec_verify_ct": 32, "completion_tokens": 96}, 3.0, True),
+            ({"spec_verify_ct": 32, "completion_tokens": 97}, 3.0, True),
             ({"spec_verify_ct": 96, "completion_tokens": 96}, 1.0, False),
         ],
         ids=["nothing accepted", "as good as nothing", "told", "counted", "counted as nothing"],
@@ -381,7 +394,7 @@ class TestSpeculation:
         """
         It counts with the bonus token: 1.00 means that no draft was ever accepted.
         """
-        server.answers["/generate"] = lambda _: (200, {"meta_info": meta})
+        server.answers["/generate"] = lambda _: (200, generation(**meta))
 
         report = ask(box, server)
 
@@ -392,7 +405,7 @@ class TestSpeculation:
         """
         The server's average is second best.
         """
-        server.answers["/generate"] = lambda _: (200, {"meta_info": {}})
+        server.answers["/generate"] = lambda _: (200, generation(weight_version="default"))
         server.answers["/server_info"] = lambda _: (
             200,
             {"internal_states": [{"avg_spec_accept_length": 2.2}]},
@@ -401,20 +414,22 @@ class TestSpeculation:
         report = ask(box, server)
 
         assert (2.2, True) == (report.accept_length, report.mtp_proven)
-        assert "accept length 2.20 (the server's average)" == check(report, "speculates").detail
+        assert check(report, "speculates").detail.startswith(
+            "accept length 2.20 of at most 4 (the server's av"
+        )
 
     def test_no_accept_length_is_no_proof(self, box: LocalBox, server: Server) -> None:
         """
         A server that tells none answers, and speculation stays unproven.
         """
-        server.answers["/generate"] = lambda _: (404, {})
+        server.answers["/generate"] = lambda _: (404, {"detail": "Not Found"})
 
         report = ask(box, server)
 
         assert report.answers
         assert report.mtp_proven is False
         assert report.accept_length is None
-        assert "the server tells no accept length" == check(report, "speculates").detail
+        assert "Not Found" in check(report, "speculates").detail
 
     def test_not_asked_to_speculate(self, box: LocalBox, server: Server) -> None:
         """
@@ -424,7 +439,9 @@ class TestSpeculation:
 
         assert report.mtp_proven is None
         assert check(report, "speculates").passed is None
-        assert "/generate" not in server.asked
+        assert report.speculation is not None
+        assert (Proof.NOT_ASKED, "") == (report.speculation.proof, report.speculation.because)
+        assert {1, 4} == {speed.at_once for speed in report.speculation.speeds}
 
 
 class TestAsAsked:

@@ -218,6 +218,52 @@ class TestServers:
         assert "ready, MTP not proven" in done.err
         assert chat(rented.port)
 
+    def test_accepts_hardly_anything(self, rent: Rent, here: RunHere) -> None:
+        """
+        An accept length of 1.2 is speculation that costs more than it saves: proven, and said loudly.
+        """
+        _, done = up(rent, here, accept_length=1.2)
+        proof = done.document["report"]["speculation"]
+
+        assert (0, True) == (done.status, done.document["mtp_proven"])
+        assert "speculating, but not worth it" == proof["proof"]
+        assert 1.1 < proof["accept_length"] < 1.4
+        assert "proof     SPECULATING, BUT NOT WORTH IT: accept length 1." in done.err
+
+    @pytest.mark.parametrize(
+        ("hostile", "why"),
+        [
+            ({"nonsense": True}, "nothing but `!`"),
+            ({"empty_answers": True}, "without a visible character"),
+        ],
+        ids=["exclamation marks", "no text"],
+    )
+    def test_answers_nonsense(self, rent: Rent, here: RunHere, hostile: dict[str, Any], why: str) -> None:
+        """
+        Up, speculating, and of no use: exit status 1, and the server goes on for whoever looks into it.
+        """
+        rented, done = up(rent, here, **hostile)
+
+        assert (1, True, True) == (done.status, done.document["ready"], done.document["mtp_proven"])
+        assert "answering nonsense" == done.document["report"]["speculation"]["proof"]
+        assert "proof     ANSWERING NONSENSE: prose: " in done.err
+        assert why in done.err
+        assert census(rented.home)
+
+    def test_a_checkpoint_without_tensors_for_the_draft(self, rent: Rent, here: RunHere) -> None:
+        """
+        Exit status 8, with the reason that the box's own files tell.
+        """
+        rented = rent()
+        model = rented.home.model("Qwen3.6-27B-without-mtp")
+        done = here(rented.client).run("up", "fits", "--on", "box", "--json", "--set", f"model_path={model}")
+
+        assert (8, 1.0) == (done.status, done.document["accept_length"])
+        assert "proof     NOT SPECULATING: the checkpoint has no tensors for the draft" in done.err
+        proof = done.document["report"]["speculation"]
+        assert "not speculating" == proof["proof"]
+        assert "take a checkpoint that has them" in proof["remedy"]
+
     def test_speaks_noise(self, rent: Rent, here: RunHere) -> None:
         """
         No byte of a log that a terminal would obey reaches the screen, and the server comes up.
