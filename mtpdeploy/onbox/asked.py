@@ -11,7 +11,8 @@ import subprocess
 import threading
 import time
 
-NVIDIA_SMI_PLACES = "/usr/local/nvidia/bin:/usr/lib/wsl/lib"
+NVIDIA_SMI_PLACES = "/usr/bin:/usr/local/nvidia/bin:/usr/lib/wsl/lib"
+"""Where nvidia-smi lies beside the PATH of a login: of a driver, a Kubernetes device plugin, WSL."""
 
 
 def nvidia_smi(env: dict[str, str]) -> str | None:

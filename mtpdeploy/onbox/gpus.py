@@ -5,19 +5,15 @@ What the GPUs of a run do, asked again and again beside everything else.
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from typing import Any, Iterable
 
-from mtpdeploy.onbox.asked import Asked
+from mtpdeploy.onbox.asked import Asked, nvidia_smi
 from mtpdeploy.onbox.identity import living, proc_root, read_file, table
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 FIELDS = "index,uuid,memory.used,utilization.gpu,power.draw"
 QUERY = "--query-gpu=" + FIELDS
-PLACES = "/usr/bin:/usr/local/nvidia/bin:/usr/lib/wsl/lib"
-"""Where nvidia-smi lies beside the PATH of a login: of a driver, a Kubernetes device plugin, WSL."""
-
 EVERY = 10.0
 """Seconds between two questions; a stall is judged by minutes."""
 
@@ -39,8 +35,7 @@ class Gpus:
         self.process: dict[str, Any] | None = None
         self.usage: dict[str, Any] = {}
         self.asked: Asked | None = None
-        path = os.pathsep.join([os.environ.get("PATH", os.defpath), PLACES])
-        self.program = shutil.which("nvidia-smi", path=path)
+        self.program = nvidia_smi({})
 
     def work(self) -> None:
         """
