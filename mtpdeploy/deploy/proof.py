@@ -5,11 +5,14 @@ The proof, asked of what serves already.
 from mtpdeploy.core.launch import AttemptRecord, RunState, run_state
 from mtpdeploy.core.outcome import Report
 from mtpdeploy.deploy.attach import newest
+from mtpdeploy.deploy.environment import with_environment
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Tools
 from mtpdeploy.deploy.verify import verifier
 from mtpdeploy.errors import BoxUnfit
+from mtpdeploy.remote import http
 from mtpdeploy.remote.retry import again
+from mtpdeploy.remote.run import Run
 
 
 def verify_running(tools: Tools, *, server: str | None) -> tuple[AttemptRecord, Report]:
@@ -28,4 +31,6 @@ def verify_running(tools: Tools, *, server: str | None) -> tuple[AttemptRecord, 
             f"the server of run `{run.name}` does not run",
             hint="`mtpdeploy up` starts it; `mtpdeploy status --all` tells how it ended",
         )
-    return record, again(verifier(tools, record, facts, full=True).report)
+    report = again(verifier(tools, record, facts, full=True).report)
+    where = Run(work_dir=facts.work_dir, name=record.run, python=facts.python or http.PYTHON)
+    return record, with_environment(report, record, where, tools)

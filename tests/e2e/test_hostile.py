@@ -256,8 +256,12 @@ class TestServers:
         """
         rented = rent()
         model = rented.home.model("Qwen3.6-27B-without-mtp")
-        done = here(rented.client).run("up", "fits", "--on", "box", "--json", "--set", f"model_path={model}")
+        words = ("up", "fits", "--on", "box", "--json", "--set", f"model_path={model}")
+        refused = here(rented.client).run(*words)
+        done = here(rented.client).run(*words, "--allow-no-mtp")
 
+        assert 4 == refused.status
+        assert "has no tensors for multi-token prediction" in refused.document["error"]
         assert (8, 1.0) == (done.status, done.document["accept_length"])
         assert "proof     NOT SPECULATING: the checkpoint has no tensors for the draft" in done.err
         proof = done.document["report"]["speculation"]
