@@ -3,7 +3,7 @@ What the box tells after the death of a run, and which of it explains one.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -89,7 +89,8 @@ class Aftermath(Struct, frozen=True):
     """
     The answers of one look after a death. `before` is None where nothing was remembered at the launch,
     `kernel` (lines since the launch) where the kernel's log may not be read. `groups` are the run's own
-    control group first, then those above it; `first` is the start time of the box's first process.
+    control group first, then those above it; `first` is the start time of the box's first process;
+    `addresses` are PCI addresses by the index of the GPU.
     """
 
     before: Baseline | None
@@ -99,13 +100,14 @@ class Aftermath(Struct, frozen=True):
     kernel: tuple[str, ...] | None
     rooms: dict[str, Room]
     nvidia_smi: str = ""
+    addresses: dict[int, str] = {}
     gpus: tuple[Gpu, ...] = ()
     holders: tuple[GpuHolder, ...] = ()
 
 
-def facts(aftermath: Aftermath) -> dict[str, str]:
+def facts(aftermath: Aftermath, used: Collection[int] = ()) -> dict[str, str]:
     """
-    What was found, name to text, for `Evidence.after`.
+    What was found, name to text, for `Evidence.after`; `used` are the GPUs of the run, empty for all.
 
     `box_restarted`, `gpu_lost`, `gpu_fault`, `oom_kill`, `xid`, `segfault`, `disk_full` and `shm_full` are
     there only where they may explain a death; what is not known is not there, or is in `untold`.
@@ -113,7 +115,7 @@ def facts(aftermath: Aftermath) -> dict[str, str]:
     restarted = _restarted(aftermath)
     found = {
         "box_restarted": restarted,
-        **_gpu_faults(aftermath),
+        **_gpu_faults(aftermath, used),
         **({} if restarted else _memory(aftermath)),
         "segfault": _first_of(SEGFAULT, aftermath.kernel or ()),
         **_rooms(aftermath.rooms),
@@ -187,12 +189,12 @@ def _then(aftermath: Aftermath) -> MemoryGroup | None:
     return found[0] if found and (now.below or found[0] is aftermath.before.groups[0]) else None
 
 
-def _gpu_faults(aftermath: Aftermath) -> dict[str, str]:
+def _gpu_faults(aftermath: Aftermath, used: Collection[int]) -> dict[str, str]:
     """
     What the driver reported, by who is at fault, and a card that no longer answers.
     """
     told: dict[Kind, list[str]] = {kind: [] for kind in Kind}
-    for number, address in dict.fromkeys(_xids(aftermath)):
+    for number, address in dict.fromkeys(_xids(aftermath, used)):
         xid = XIDS.get(number, UNLISTED)
         advice = f"; NVIDIA advises: {xid.advice}" if xid.advice else ""
         told[xid.kind].append(f"Xid {number} on {address} ({xid.meaning}{advice})")
@@ -206,22 +208,24 @@ def _gpu_faults(aftermath: Aftermath) -> dict[str, str]:
     return {"gpu_lost": f"nvidia-smi: {lost}" if lost else "", **found}
 
 
-def _xids(aftermath: Aftermath) -> Iterator[tuple[int, str]]:
+def _xids(aftermath: Aftermath, used: Collection[int]) -> Iterator[tuple[int, str]]:
     """
-    Number and PCI address of each Xid; those of GPUs that are not the box's are left out.
+    Number and PCI address of each Xid, but for GPUs that are known to be none of the box's or the run's.
     """
     ours = {_address(gpu) for gpu in aftermath.before.gpus} if aftermath.before else set()
+    others = {_address(gpu) for index, gpu in aftermath.addresses.items() if used and index not in used}
     for line in aftermath.kernel or ():
         match = XID_LINE.search(line)
-        if match and (not ours or _address(match[1]) in ours):
+        address = _address(match[1]) if match else ()
+        if match and (not ours or address in ours) and address not in others:
             yield int(match[2]), match[1]
 
 
-def _address(text: str) -> str:
+def _address(text: str) -> tuple[str, ...]:
     """
-    A PCI address as the driver writes it in an Xid: domain, bus and device, without the function.
+    Domain, bus and device of a PCI address: `0000:01:00` in an Xid, `00000000:01:00.0` in nvidia-smi.
     """
-    return text.lower().partition(".")[0]
+    return tuple(part.lstrip("0") for part in text.lower().partition(".")[0].split(":"))
 
 
 def _first_of(pattern: re.Pattern[str], lines: Any, name: int = 1) -> str:  # noqa: ANN401

@@ -2,7 +2,6 @@
 After an attempt's death: what the box can tell of it, before anything that is left is ended.
 """
 
-import msgspec
 from msgspec import structs
 
 from mtpdeploy.core.aftermath import facts
@@ -33,7 +32,7 @@ def with_aftermath(ending: Ending, record: AttemptRecord, run: Run, tools: Tools
         told = again(
             lambda: look_after(tools.box, run, model=record.server.model_path, env=env), limit=PATIENCE
         )
-    except (MtpDeployError, msgspec.ValidationError) as error:
+    except MtpDeployError as error:
         tools.note(f"what the box knows of the end could not be asked: {error}")
         return ending
-    return structs.replace(ending, after={**facts(told), **ending.after})
+    return structs.replace(ending, after={**facts(told, record.server.gpus), **ending.after})

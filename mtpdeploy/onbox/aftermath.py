@@ -33,6 +33,8 @@ LONGEST_LINE = 400
 TEMPORARY = "/tmp"  # noqa: S108 - where programs write that are given no TMPDIR
 SHARED = "/dev/shm"  # noqa: S108 - the place has no other name
 
+ADDRESSES = "--query-gpu=index,pci.bus_id"
+
 ROOM = """
 import json, os, sys
 path = sys.argv[1]
@@ -54,6 +56,7 @@ def main(request: dict[str, Any]) -> None:
     """
     env = dict(os.environ, **request["env"])
     nvidia_smi = NvidiaSmi(env, request["nvidia_smi_limit"])
+    addresses = asked_addresses(nvidia_smi)
     rooms = {name: asked_room(path) for name, path in places(request, env).items()}
     before = recalled(os.path.abspath(os.path.expanduser(request["run_dir"])))
     now = standing()
@@ -66,6 +69,7 @@ def main(request: dict[str, Any]) -> None:
         "kernel": since(before, now),
         "rooms": rooms_told(rooms),
         "nvidia_smi": nvidia_smi.answer(),
+        "addresses": addresses_told(addresses, nvidia_smi.until),
     }
     print(json.dumps(answer), flush=True)
 
@@ -81,6 +85,26 @@ def since(before: dict[str, Any], now: dict[str, Any]) -> list[str] | None:
         return None
     later = [text for seconds, text in lines if seconds > float(before["kernel"])]
     return [text[:LONGEST_LINE] for text in later if OF_INTEREST.search(text)][:LINES]
+
+
+def asked_addresses(nvidia_smi: NvidiaSmi) -> Asked | None:
+    """
+    The question for the PCI address of each GPU, which an Xid goes by.
+    """
+    if nvidia_smi.program is None:
+        return None
+    return Asked([nvidia_smi.program, ADDRESSES, "--format=csv,noheader"], dict(os.environ))
+
+
+def addresses_told(asked: Asked | None, until: float) -> dict[str, str]:
+    """
+    PCI addresses by the index of the GPU; none where nvidia-smi does not tell.
+    """
+    table = asked.answer(until) if asked is not None else None
+    if asked is None or table is None or asked.status:
+        return {}
+    rows = [[field.strip() for field in line.split(",")] for line in table.splitlines()]
+    return {row[0]: row[1] for row in rows if len(row) == 2 and row[0].isdigit()}
 
 
 def places(request: dict[str, Any], env: dict[str, str]) -> dict[str, str]:

@@ -9,9 +9,10 @@ import msgspec
 from msgspec import structs
 
 from mtpdeploy.core.aftermath import Aftermath
+from mtpdeploy.errors import CommandFailed
 from mtpdeploy.remote.box import Box
 from mtpdeploy.remote.facts import gpu_holders, gpus
-from mtpdeploy.remote.run import Run, ask
+from mtpdeploy.remote.run import REPORT, Run, ask
 
 NVIDIA_SMI_LIMIT = 5.0
 """Seconds for nvidia-smi; one that hangs says as much about the card (remote/facts.py: 1-3 s a GPU)."""
@@ -36,17 +37,22 @@ def look_after(box: Box, run: Run, *, model: str, env: Mapping[str, str]) -> Aft
         "env": dict(env),
         "nvidia_smi_limit": NVIDIA_SMI_LIMIT,
     }
-    return parse(ask(box, "aftermath", request, run.python, limit=LIMIT))
+    answer = ask(box, "aftermath", request, run.python, limit=LIMIT)
+    try:
+        return parse(answer)
+    except (KeyError, TypeError, ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise CommandFailed(
+            f"`aftermath` on {box.host.name} answers nonsense: {error}", hint=REPORT
+        ) from error
 
 
 def parse(answer: dict[str, Any]) -> Aftermath:
     """
-    Make sense of the program's answer.
-
-    Raises:
-        msgspec.ValidationError: it is not one.
+    Make sense of the program's answer; raises what the standard library raises where it is none.
     """
     nvidia_smi = answer["nvidia_smi"]
-    told = msgspec.convert({**answer, "nvidia_smi": nvidia_smi["state"]}, Aftermath)
+    addresses = {int(index): address for index, address in answer["addresses"].items()}
+    read = {**answer, "nvidia_smi": nvidia_smi["state"], "addresses": addresses}
+    told = msgspec.convert(read, Aftermath)
     holders = gpu_holders(nvidia_smi.get("holders", ""), [])
     return structs.replace(told, gpus=gpus(nvidia_smi.get("gpus", "")), holders=holders)

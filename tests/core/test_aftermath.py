@@ -235,6 +235,25 @@ class TestGpu:
         assert ours is ("gpu_fault" in told)
 
     @pytest.mark.parametrize(
+        ("used", "told"),
+        [((0,), True), ((1,), False), ((), True), ((5,), True)],
+        ids=["ours", "not", "all", "lost"],
+    )
+    def test_of_gpus_that_the_run_does_not_use_nothing_is_told(
+        self, used: tuple[int, ...], *, told: bool
+    ) -> None:
+        """
+        A neighbour's card may fail; one that nvidia-smi does not list any more may have been ours.
+        """
+        addresses = (
+            {1: "00000000:C1:00.0"} if used == (5,) else {0: "00000000:01:00.0", 1: "00000000:C1:00.0"}
+        )
+        line = "NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."
+        after = structs.replace(QUIET, kernel=(line,), addresses=addresses)
+
+        assert told is ("gpu_fault" in facts(after, used))
+
+    @pytest.mark.parametrize(
         ("state", "lost"),
         [
             (

@@ -75,10 +75,16 @@ def test_what_happened_since(after: After) -> None:
         {11.0: "NVRM: Xid (PCI:0000:01:00): 31, pid=7", 12.0: "usb 1-1: new device", 13.0: "traps: x"}
     )
     after.place.nvidia_smi(GPU_TABLE, "GPU-bbbb, 4711, 96000, python3\n")
+    (after.place.bin / "addresses").write_text("0, 00000000:01:00.0\n1, 00000000:C1:00.0\nnonsense\n")
+    smi = after.place.bin / "nvidia-smi"
+    smi.write_text(
+        smi.read_text().replace("case $1 in", f"case $1 in *bus_id*) cat {smi.parent}/addresses ;;")
+    )
     told = after.look()
 
     assert ("NVRM: Xid (PCI:0000:01:00): 31, pid=7", "traps: x") == told.kernel
     assert "`oom_kill 2` (+1 since the launch), limit 64.00 GiB" in facts(told)["oom_kill"]
+    assert {0: "00000000:01:00.0", 1: "00000000:C1:00.0"} == told.addresses
     assert [(0, 0), (1, 4711)] == [
         (gpu.index, sum(h.pid for h in told.holders if h.gpu_uuid == gpu.uuid)) for gpu in told.gpus
     ]
