@@ -67,14 +67,15 @@ def command(
 
 def _of_box(asked: options.Asked, attempt: int | None) -> "Inquest":
     """
-    The newest attempt on a box, judged by its log and its exit status.
+    The newest attempt on a box, judged by its log and its exit status, and by what the box told at its end.
     """
     import tempfile  # noqa: PLC0415 - only for this
 
     from msgspec import structs  # noqa: PLC0415
 
     from mtpdeploy.cli.reading import save_remote  # noqa: PLC0415
-    from mtpdeploy.deploy.inquest import hold  # noqa: PLC0415
+    from mtpdeploy.deploy.inquest import hold, with_conclusion  # noqa: PLC0415
+    from mtpdeploy.deploy.up import read_outcome  # noqa: PLC0415
     from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
 
     with tempfile.NamedTemporaryFile(prefix="mtpdeploy-", suffix=".log") as file:
@@ -82,7 +83,7 @@ def _of_box(asked: options.Asked, attempt: int | None) -> "Inquest":
         # What somebody stopped did not fail by that.
         status = None if run.stopped_by else run.exit_status
         held = hold(file.name, SGLANG, exit_status=status, version=record.sglang_version)
-        return structs.replace(held, name=run.name)
+        return structs.replace(with_conclusion(held, read_outcome(run), SGLANG), name=run.name)
 
 
 def _told(one: "Inquest", *, named: bool) -> list[str]:

@@ -13,10 +13,11 @@ from io import BufferedReader, RawIOBase
 from pathlib import Path
 from typing import IO, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mtpdeploy.core.diagnosis import Cause, End, Evidence, Milestone, Next, Stage, Verdict, diagnose
 from mtpdeploy.core.lines import Lines
+from mtpdeploy.core.outcome import Outcome
 from mtpdeploy.core.wrappings import find_wrappings, unwrap
 from mtpdeploy.engines.base import EarlierStart, Engine
 from mtpdeploy.errors import ConfigError
@@ -195,6 +196,16 @@ def _before(start: EarlierStart, engine: Engine) -> Before:
     ended = Evidence(end=End.EXITED, stage=start.stage, findings=start.findings)
     verdict = diagnose(ended, engine.knowledge) if any(f.fatal for f in start.findings) else None
     return Before(start.first, start.last, start.stage, start.ready, verdict)
+
+
+def with_conclusion(inquest: Inquest, outcome: Outcome | None, engine: Engine) -> Inquest:
+    """
+    The inquest with the verdict that was reached when the attempt ended, where the box was asked then: what
+    it told of the death is in no log.
+    """
+    if outcome is None or outcome.verdict is None or not outcome.after:
+        return inquest
+    return structs.replace(inquest, verdict=outcome.verdict, answers=_answers(engine, outcome.verdict))
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:

@@ -103,6 +103,12 @@ class TestServers:
         assert said in done.err
         assert attempt["because"] in attempt["after"].values()
         assert [attempt] == past["attempts"]
+        later = here(rented.client).run("diagnose", "--on", "box", "--json")
+        assert (1, cause, attempt["because"]) == (
+            later.status,
+            later.document["cause"],
+            later.document["verdict"]["because"],
+        )
         assert none_left(rented.home)
 
     def test_hangs(self, rent: Rent, here: RunHere, monkeypatch: pytest.MonkeyPatch) -> None:

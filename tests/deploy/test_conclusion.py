@@ -1,0 +1,49 @@
+"""
+A log that is judged once more, with what the box told when its attempt ended.
+"""
+
+from pathlib import Path
+
+import pytest
+from msgspec import structs
+
+from mtpdeploy.core.diagnosis import Cause, Next, Verdict
+from mtpdeploy.core.outcome import Outcome
+from mtpdeploy.deploy.inquest import Inquest, hold, with_conclusion
+from mtpdeploy.engines.sglang import SGLANG
+from tests.deploy.examples import OUTCOME
+
+KILLED = Verdict(cause=Cause.HOST_OOM_KILLED, next=Next.CLIMB, because="`oom_kill 1` (+1 since the launch)")
+
+
+@pytest.fixture
+def silent(tmp_path: Path) -> Inquest:
+    """
+    A log without a word about its end, with exit status 137.
+    """
+    log = tmp_path / "silent.log"
+    log.write_bytes(b"[2026-12-01 03:07:28] Load weight begin. avail mem=94.32 GB\n")
+    return hold(str(log), SGLANG, exit_status=137)
+
+
+def test_what_the_box_told_then_is_told_again(silent: Inquest) -> None:
+    """
+    The cause, what it rests on, and the rungs that answer it.
+    """
+    outcome = structs.replace(OUTCOME, verdict=KILLED, after={"oom_kill": KILLED.because})
+    told = with_conclusion(silent, outcome, SGLANG)
+
+    assert (KILLED, silent.stage) == (told.verdict, told.stage)
+    assert "no-hierarchical-cache" in [name for name, _ in told.answers]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [None, OUTCOME, structs.replace(OUTCOME, verdict=None, after={"disk": "x"})],
+    ids=["no outcome", "the box was not asked", "no verdict"],
+)
+def test_else_the_log_decides(outcome: Outcome | None, silent: Inquest) -> None:
+    """
+    An outcome that knows no more than the log changes nothing.
+    """
+    assert silent == with_conclusion(silent, outcome, SGLANG)
