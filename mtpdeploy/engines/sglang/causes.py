@@ -315,8 +315,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     ),
     Cause.GPU_FAULT: Knowledge(
         Next.STOP,
-        "No flag mends this: have the GPU reset or the machine restarted by whoever runs it (in a container "
-        "neither can be done from inside), or rent another box.",
+        "No flag mends this: rent another box, or have its provider reset the GPU or restart the machine.",
     ),
     Cause.NATIVE_CRASH: Knowledge(
         Next.STOP,
