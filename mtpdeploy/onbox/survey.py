@@ -16,52 +16,18 @@ import time
 import zlib
 from typing import Any
 
-from mtpdeploy.onbox.asked import Asked, nvidia_smi
 from mtpdeploy.onbox.cgroups import memory_groups
 from mtpdeploy.onbox.identity import identify, proc_root, read_file, same, table, user_name
 from mtpdeploy.onbox.interpreters import Interpreters
 from mtpdeploy.onbox.model import model_facts, small_text
+from mtpdeploy.onbox.nvidiasmi import NvidiaSmi
 from mtpdeploy.onbox.processes import HOUSE, Crowd
 from mtpdeploy.onbox.record import process_of
 from mtpdeploy.onbox.secretsfile import secrets_facts
 from mtpdeploy.onbox.workdir import launching, work_dir_facts
 
-GPU_FIELDS = "index,uuid,name,memory.total,memory.free,memory.used,compute_cap,power.draw"
-HOLDER_FIELDS = "gpu_uuid,pid,used_memory,process_name"
 LONGEST_PLAIN = 64 * 1024
 LONGEST_RECORD = 1024 * 1024
-
-
-class NvidiaSmi:
-    """
-    The two questions to nvidia-smi, which is asked as the login would ask it: what the server is given may
-    hide the program, or its library.
-    """
-
-    def __init__(self, env: dict[str, str], limit: float) -> None:
-        self.limit = limit
-        self.until = time.monotonic() + limit
-        self.program = nvidia_smi(env)
-        queries = ["--query-gpu=" + GPU_FIELDS, "--query-compute-apps=" + HOLDER_FIELDS]
-        words = [[self.program or "", query, "--format=csv,noheader,nounits"] for query in queries]
-        self.asked = [Asked(line, dict(os.environ)) for line in words] if self.program else []
-
-    def answer(self) -> dict[str, str]:
-        """
-        The tables as nvidia-smi prints them, and "ok", "absent" or what went wrong.
-        """
-        if not self.asked:
-            return {"state": "absent"}
-        gpus, holders = [asked.answer(self.until) for asked in self.asked]
-        if gpus is None:
-            return {"state": self.asked[0].problem or f"no answer within {self.limit:g} s"}
-        if self.asked[0].status:
-            return {"state": self.asked[0].complaint()}
-        return {
-            "state": "ok",
-            "gpus": gpus,
-            "holders": holders if holders and not self.asked[1].status else "",
-        }
 
 
 def holder_pids(holders: str) -> set[int]:

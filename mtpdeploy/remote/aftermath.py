@@ -51,8 +51,17 @@ def parse(answer: dict[str, Any]) -> Aftermath:
     Make sense of the program's answer; raises what the standard library raises where it is none.
     """
     nvidia_smi = answer["nvidia_smi"]
-    addresses = {int(index): address for index, address in answer["addresses"].items()}
-    read = {**answer, "nvidia_smi": nvidia_smi["state"], "addresses": addresses}
+    rows = [line.rpartition(",") for line in nvidia_smi.get("gpus", "").splitlines()]
+    table = "\n".join(row for row, _, _ in rows)
+    read = {**answer, "nvidia_smi": nvidia_smi["state"], "addresses": _addresses(rows)}
     told = msgspec.convert(read, Aftermath)
     holders = gpu_holders(nvidia_smi.get("holders", ""), [])
-    return structs.replace(told, gpus=gpus(nvidia_smi.get("gpus", "")), holders=holders)
+    return structs.replace(told, gpus=gpus(table), holders=holders)
+
+
+def _addresses(rows: list[tuple[str, str, str]]) -> dict[int, str]:
+    """
+    PCI addresses, which stand in the last column, by the index in the first.
+    """
+    indices = [(row.partition(",")[0].strip(), address.strip()) for row, _, address in rows]
+    return {int(index): address for index, address in indices if index.isdigit()}

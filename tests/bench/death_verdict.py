@@ -55,7 +55,7 @@ def death(rig: Rig, port: int, number: int) -> tuple[float, float]:
     dice = random.Random(number)  # noqa: S311 - a repeatable rhythm
     told: Told = queue.Queue()
     spans: list[Span] = []
-    with rig.box(port) as box, probing(spans, (attempt, "diagnose")):
+    with rig.box(port) as box, probing(spans, (attempt, "judge")):
         box.connect()
         ascent = in_background(
             lambda: rig.up(box, lambda e: told.put((time.perf_counter(), e)), max_attempts=1, force=True),
@@ -70,7 +70,7 @@ def death(rig: Rig, port: int, number: int) -> tuple[float, float]:
         ascent.result()
     assert event.outcome.end is End.VANISHED
     assert event.outcome.verdict is not None
-    verdict = next(span for span in spans if span.name == "diagnose")
+    verdict = next(span for span in spans if span.name == "judge")
     return verdict.ended - killed, ended - killed
 
 

@@ -74,12 +74,9 @@ def test_what_happened_since(after: After) -> None:
     after.kernel.say(
         {11.0: "NVRM: Xid (PCI:0000:01:00): 31, pid=7", 12.0: "usb 1-1: new device", 13.0: "traps: x"}
     )
-    after.place.nvidia_smi(GPU_TABLE, "GPU-bbbb, 4711, 96000, python3\n")
-    (after.place.bin / "addresses").write_text("0, 00000000:01:00.0\n1, 00000000:C1:00.0\nnonsense\n")
-    smi = after.place.bin / "nvidia-smi"
-    smi.write_text(
-        smi.read_text().replace("case $1 in", f"case $1 in *bus_id*) cat {smi.parent}/addresses ;;")
-    )
+    rows = zip(GPU_TABLE.splitlines(), ("00000000:01:00.0", "00000000:C1:00.0"), strict=True)
+    table = "".join(f"{row}, {address}\n" for row, address in rows)
+    after.place.nvidia_smi(table, "GPU-bbbb, 4711, 96000, python3\n")
     told = after.look()
 
     assert ("NVRM: Xid (PCI:0000:01:00): 31, pid=7", "traps: x") == told.kernel
@@ -142,10 +139,11 @@ def test_a_disk_that_does_not_answer_is_left_out(after: After, monkeypatch: pyte
     A dead network behind one of the paths costs its limit, and hides nothing else.
     """
     hanging = f"""
-import sys, time
-from mtpdeploy.onbox import aftermath
+import time
+from mtpdeploy.onbox import aftermath, rooms
 aftermath.ROOM_LIMIT = 1.0
-aftermath.ROOM = "import sys, time; time.sleep(60 if 'dead' in sys.argv[1] else 0)" + aftermath.ROOM
+exists = rooms.os.path.exists
+rooms.os.path.exists = lambda path: (time.sleep(60) if "dead" in path else None) or exists(path)
 aftermath.main({{"run_dir": {str(after.run_dir)!r}, "work_dir": "/", "model": "/dead/model", "env": {{}},
     "nvidia_smi_limit": 1.0}})
 """

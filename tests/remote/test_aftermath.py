@@ -18,10 +18,9 @@ ANSWER: dict[str, Any] = {
     "rooms": {"work_dir": {"path": "/w", "free": 1, "total": 2, "files_free": None}},
     "nvidia_smi": {
         "state": "ok",
-        "gpus": "0, GPU-a, H, 100, 40, 60, 9.0, 70\n",
+        "gpus": "0, GPU-a, H, 100, 40, 60, 9.0, 70, 00000000:01:00.0\nnonsense\n",
         "holders": "GPU-a, 9, 50, p\n",
     },
-    "addresses": {"0": "00000000:01:00.0"},
 }
 
 
@@ -71,8 +70,7 @@ def test_an_answer_is_read_whole() -> None:
     [
         {"nvidia_smi": None},
         {"nvidia_smi": {}},
-        {"addresses": {"x": "y"}},
-        {"addresses": None},
+        {"nvidia_smi": {"state": "ok", "gpus": 7}},
         {"groups": "many"},
         {"rooms": {"work_dir": {}}},
         {"kernel": [7]},
