@@ -17,6 +17,10 @@ ALIVE = (End.STALLED, End.DEAF)
 """Ends of servers that live and say nothing of why they do not go on."""
 
 
+STACKS_LIMIT = 20.0
+"""Seconds for which a lost line is waited for: less than for what has to be done, since they only explain."""
+
+
 def with_stacks(ending: Ending, record: AttemptRecord, run: Run, tools: Tools, journal: Journal) -> Ending:
     """
     The ending with the innermost frames of a server that still lives (`after["stack"]`); the whole stacks are
@@ -25,7 +29,7 @@ def with_stacks(ending: Ending, record: AttemptRecord, run: Run, tools: Tools, j
     if ending.end not in ALIVE:
         return ending
     try:
-        stacks = again(lambda: take_stacks(tools.box, run))
+        stacks = again(lambda: take_stacks(tools.box, run), STACKS_LIMIT)
     except MtpDeployError as error:
         tools.note(f"the stacks of its processes could not be taken: {error.message}")
         return ending
