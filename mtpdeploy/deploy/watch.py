@@ -200,8 +200,10 @@ class Watch:
         return None
 
     def _read(self, data: bytes) -> None:
-        self._begin_anew()
-        self._show(self._lines.feed(data))
+        lines = self._lines.feed(data)
+        if not lines or not all(self._engine.is_echo(line.text) for line in lines):
+            self._begin_anew()
+        self._show(lines)
 
     def _begin_anew(self) -> None:
         self._patience.begin_anew(self._clock.monotonic())

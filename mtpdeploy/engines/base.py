@@ -109,8 +109,9 @@ class Engine(Struct, frozen=True):
     `command(server, python, version)` builds the command for the version on the box and raises ConfigError
     for a flag that this version does not know. `forecast(server, model, version, card, weights, seen)` says
     what the version will make of it before it is launched. `reading(version)` reads its log; "" is an unknown
-    version. `patience` is how many seconds a stage may pass without any sign of progress. `unapplied(server,
-    info, version)` says what runs otherwise than asked for, from what the running server tells of itself.
+    version. `patience` is how many seconds a stage may pass without any sign of work; `is_echo(line)` says of
+    a log line that it only answers a question of health. `unapplied(server, info, version)` says what runs
+    otherwise than asked for, from what the running server tells of itself.
     """
 
     name: str
@@ -121,4 +122,5 @@ class Engine(Struct, frozen=True):
     rungs: dict[str, Rung]
     ladders: dict[str, Ladder]
     patience: dict[Stage, float]
+    is_echo: Callable[[str], bool]
     unapplied: Callable[[ServerSpec, dict[str, Any], str], tuple[str, ...]]

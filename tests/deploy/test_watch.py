@@ -39,6 +39,7 @@ from tests.deploy.scripted import (
     workers,
 )
 
+UVICORN = "[2026-12-01 03:15:15] INFO:     Uvicorn running on http://127.0.0.1:33007 (Press CTRL+C to quit)"
 EXIT_3 = Ended(3, vanished=False, record={"status": 3, "stopped": ""})
 
 
@@ -215,6 +216,22 @@ class TestPatience:
         watched.watch.until_end(watched.script(beat(0.0), almost, log("x"), almost, log("y")))
 
         assert watched.clock.monotonic() - begun > 3 * almost
+
+    def test_an_answer_about_health_is_no_line_of_work(self) -> None:
+        """
+        A server that hangs while it listens prints a line for each question of ours, for ever.
+        """
+        watched = Watched()
+        begun = watched.clock.monotonic()
+        answer = log('[2026-12-01 02:41:17] INFO:     127.0.0.1:5550 - "GET /health HTTP/1.1" 503 Wait')
+        patience = PATIENCE[Stage.LISTENING]
+
+        ending = watched.watch.until_end(
+            watched.script(log(UVICORN), beat(0.0), *(said for _ in range(90) for said in (answer, 30.0)))
+        )
+
+        assert End.STALLED is ending.end
+        assert patience < watched.clock.monotonic() - begun <= patience + 2 * TICK
 
     def test_work_outlasts_the_patience_of_its_stage(self) -> None:
         """

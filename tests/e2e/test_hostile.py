@@ -157,6 +157,22 @@ class TestServers:
         assert "nothing but CPU time or a busy GPU, which a deadlock shows as well" in done.err
         assert none_left(rented.home)
 
+    def test_hangs_while_its_health_is_asked(
+        self, rent: Rent, here: RunHere, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        A server that listens and never gets ready stalls, though it answers every question with a line.
+        """
+        hurry(monkeypatch, 2.0)
+        monkeypatch.setattr(watch, "HEALTH_AFTER", 0.2)
+        monkeypatch.setattr(watch, "HEALTH_LONGEST", 0.4)
+
+        rented, done = up(rent, here, "--max-attempts", "1", hang_at="warmup")
+
+        assert (1, ["stalled"]) == (done.status, causes(done))
+        assert done.err.count('"GET /health HTTP/1.1" 503') > 2
+        assert none_left(rented.home)
+
     @pytest.mark.parametrize("how", ["compile_at", "download_at", "pin_at"])
     def test_is_slow(self, rent: Rent, here: RunHere, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
         """

@@ -7,6 +7,7 @@ from mtpdeploy.engines.base import Engine
 from mtpdeploy.engines.sglang.applied import unapplied
 from mtpdeploy.engines.sglang.causes import KNOWLEDGE
 from mtpdeploy.engines.sglang.flags import command
+from mtpdeploy.engines.sglang.milestones import is_echo
 from mtpdeploy.engines.sglang.reading import LogReading
 from mtpdeploy.engines.sglang.rungs import LADDERS, RUNGS
 from mtpdeploy.engines.sglang.sizing.forecast import forecast
@@ -45,5 +46,6 @@ SGLANG = Engine(
     rungs=RUNGS,
     ladders=LADDERS,
     patience=PATIENCE,
+    is_echo=is_echo,
     unapplied=lambda server, info, version: tuple(map(str, unapplied(server, info, version))),
 )

@@ -95,8 +95,22 @@ _CAPPED = re.compile(r"max_running_requests (?:is capped to|was reduced from the
 _BAR = re.compile(
     r"^\s*(?P<what>[^|%]{1,120}?):\s*\d+%(?:\|| Completed \|).*?(?P<n>[\d.]+\w?)/(?P<m>[\d.]+\w?) \["
 )
+_ECHO = re.compile(
+    r'INFO: +\S+ - "GET /(?:health|health_generate|ready) HTTP/[\d.]+" \d+'
+    r"|(?:^|\] )Health check failed\. Server"
+)
 _DRAFT_TYPES = ("MTP", "NextN", "Nextn", "NEXTN")
 """How the class names of SGLang's MTP models end (sglang/srt/models of 0.5.6-0.5.23)."""
+
+
+def is_echo(text: str) -> bool:
+    """
+    Whether a line only says that somebody asked for the server's health: an access line of uvicorn, or what
+    SGLang says where no token came in time. A server that hangs prints them for ever, a line a question.
+
+    Source: sglang 0.5.9 and 0.5.23 entrypoints/http_server.py, real logs of 0.5.23.
+    """
+    return _ECHO.search(text, 0, HEAD) is not None
 
 
 class StageLine(Struct, frozen=True):

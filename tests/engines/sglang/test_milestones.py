@@ -262,3 +262,23 @@ class TestProgress:
         A bar of tqdm says how far it is.
         """
         assert expected == milestones.progress_of(line)
+
+
+class TestEcho:
+    @pytest.mark.parametrize(
+        ("line", "echo"),
+        [
+            ('[2026-12-01 02:41:17] INFO:     127.0.0.1:5550 - "GET /health HTTP/1.1" 200 OK', True),
+            ('[2026-12-01 02:41:18] INFO:     [::1]:5558 - "GET /health_generate HTTP/1.1" 503 Wait', True),
+            ("[2026-12-01 02:41:18] Health check failed. Server couldn't get a response from", True),
+            ('[2026-12-01 02:41:18] INFO:     127.0.0.1:5558 - "GET /model_info HTTP/1.1" 200 OK', False),
+            ('[2026-12-01 02:41:18] INFO:     127.0.0.1:5558 - "POST /generate HTTP/1.1" 200 OK', False),
+            ("[2026-12-01 02:41:18] Prefill batch, #new-seq: 1, #new-token: 1", False),
+            ("", False),
+        ],
+    )
+    def test_knows_what_only_answers_a_question_of_health(self, line: str, echo: bool) -> None:
+        """
+        Such a line comes for every question, whether anything moves or not.
+        """
+        assert echo == milestones.is_echo(line)
