@@ -73,7 +73,8 @@ class TestEffort:
         """
         words = ["sglang::scheduler_TP0", "600"]
         with subprocess.Popen(words, executable="/bin/sleep") as process:
-            alive = activity_of(process.pid).workers
+            while not (alive := activity_of(process.pid).workers):
+                os.sched_yield()  # in the middle of its exec it has no title yet
             process.kill()
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             dead = activity_of(process.pid).workers

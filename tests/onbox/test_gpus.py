@@ -62,7 +62,12 @@ class TestTable:
         As CUDA reads it: numbers or the beginnings of names.
         """
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "2, GPU-ab"}
-        with subprocess.Popen(["sleep", "600"], env=environment) as process:
+        words = ["sh", "-c", "echo up; read -r _"]
+        with subprocess.Popen(
+            words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
             identity = identify(process.pid)
             named = gpus.visible(identity)
             process.kill()
