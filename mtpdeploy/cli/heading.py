@@ -36,10 +36,12 @@ def exit_of(dossier: Dossier) -> int | None:
 
 def state_of(dossier: Dossier) -> str:
     """
-    Whether the ascent is `ready`, `failed` or `open`: its end is not in the journal.
+    Whether the ascent is `ready`, `failed` or `open`: not proven, or its end is not in the journal.
     """
     if not dossier.finished:
         return "open" if dossier.error is None else "failed"
+    if exit_of(dossier) == MTP_NOT_PROVEN:
+        return "open"
     return "ready" if dossier.ascent.ready is not None else "failed"
 
 
@@ -137,7 +139,7 @@ def environment(dossier: Dossier) -> Iterable[tuple[str, str]]:
     yield "client", ", ".join(dict.fromkeys(client.name for client in dossier.clients))
     for client in dossier.clients[-1:]:
         host = client.host
-        yield "address", f"{host.address}:{host.port or 22}"
+        yield "address", host.address if host.simulated else f"{host.address}:{host.port or 22}"
         yield "login", host.user or client.facts.user
     facts = _survey(dossier)
     if facts is None:

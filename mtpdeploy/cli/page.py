@@ -72,6 +72,7 @@ class Trial(Struct, frozen=True):
     launch: str
     notes: tuple[str, ...]
     steps: list[pictures.Step]
+    phases: list[pictures.Phase]
     clocked_by_log: bool
     budgets: list[Budget]
     rows: list[pictures.Row]
@@ -152,7 +153,7 @@ def _trial(dossier: Dossier, place: int) -> Trial:
     outcome, begun, server = tried.outcome, tried.begun, tried.server
     before = dossier.tried[place - 1].server if place else None
     verdict = outcome.verdict if outcome else None
-    record = tried.record
+    record, steps = tried.record, pictures.timeline(tried)
     return Trial(
         place=place + 1,
         number=tried.number,
@@ -166,7 +167,8 @@ def _trial(dossier: Dossier, place: int) -> Trial:
         settings=_settings(server),
         launch=_command(begun.command) if begun else "",
         notes=begun.notes if begun else (),
-        steps=pictures.timeline(tried),
+        steps=steps,
+        phases=pictures.phases(steps),
         clocked_by_log=tried.clocked_by == "log",
         budgets=_budgets(tried),
         rows=pictures.compared(tried),
@@ -199,6 +201,8 @@ def _settings(server: ServerSpec | None) -> list[Setting]:
 
 
 def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
     return value if isinstance(value, str) else json.encode(value).decode()
 
 
@@ -213,7 +217,7 @@ def _budgets(tried: Tried) -> list[Budget]:
         when = "before the launch" if tried.forecast_by == "up" else "afterwards, from the survey of the box"
         bar, said = pictures.parts(forecast.lines, forecast.total), f"{forecast.fit}: {forecast.reason}"
         found.append(Budget(f"Forecast ({when})", bar, said, pictures.edge(forecast)))
-    lines = pictures.seen(tried.outcome.figures, tried.total) if tried.outcome else []
+    lines = pictures.seen(tried)
     if lines:
         stage = f"as far as it got: “{tried.outcome.stage}”" if tried.outcome else ""
         found.append(Budget("Seen in the log", pictures.parts(lines, tried.total), stage))

@@ -34,6 +34,28 @@ PHASES = {
 """What the time before a stage was spent on, as a colour of the picture."""
 
 
+PHASE_NAMES = {
+    "start": "starting, and between stages",
+    "weights": "loading weights",
+    "pools": "memory pools",
+    "graphs": "graphs",
+    "serving": "coming to serve",
+    "proof": "proof by requests",
+    "failed": "until the end",
+}
+"""What the colours of the picture mean."""
+
+
+class Phase(Struct, frozen=True):
+    """
+    All the time of one kind.
+    """
+
+    kind: str
+    name: str
+    took: str
+
+
 class Step(Struct, frozen=True):
     """
     One stretch of the time of an attempt: `begin` and `share` of a whole of 1.
@@ -46,6 +68,7 @@ class Step(Struct, frozen=True):
     took: str
     begin: float
     share: float
+    seconds: float = 0.0
     figures: str = ""
 
 
@@ -94,7 +117,7 @@ def _step(passage: Passage, before: float, whole: float) -> Step:
     figures = figures_told(passage.figures)
     phase = PHASES[passage.stage]
     if passage.seconds is None:
-        return Step(str(passage.stage), phase, passage.line, "", "", 0.0, 0.0, figures)
+        return Step(str(passage.stage), phase, passage.line, "", "", 0.0, 0.0, 0.0, figures)
     took = max(0.0, passage.seconds - before)
     return Step(
         stage=str(passage.stage),
@@ -104,6 +127,7 @@ def _step(passage: Passage, before: float, whole: float) -> Step:
         took=duration(took),
         begin=before / whole,
         share=took / whole,
+        seconds=took,
         figures=figures,
     )
 
@@ -118,7 +142,18 @@ def _end(outcome: Outcome, before: float, whole: float) -> Step:
         took=duration(outcome.seconds - before),
         begin=before / whole,
         share=(outcome.seconds - before) / whole,
+        seconds=outcome.seconds - before,
     )
+
+
+def phases(steps: Sequence[Step]) -> list[Phase]:
+    """
+    The colours of a timeline with their times, in the order in which they came first.
+    """
+    spent: dict[str, float] = {}
+    for step in steps:
+        spent[step.phase] = spent.get(step.phase, 0.0) + step.seconds
+    return [Phase(kind, PHASE_NAMES[kind], duration(seconds)) for kind, seconds in spent.items()]
 
 
 def parts(lines: Sequence[Line], total: int) -> list[Part]:
@@ -137,14 +172,17 @@ def parts(lines: Sequence[Line], total: int) -> list[Part]:
     ]
 
 
-def seen(figures: dict[str, float], total: int) -> list[Line]:
+def seen(tried: Tried) -> list[Line]:
     """
     The budget that a log printed, as far as it got: what was taken by what, and what was free at last.
 
     Weights of the draft are told by what is left over, since the tables that it shares with the target are
     given back after they were loaded. Nothing where the log does not tell what was free at all.
     """
+    figures, total = tried.outcome.figures if tried.outcome else {}, tried.total
     before, free = figures.get("free_before_weights_gib"), figures.get("avail_gib")
+    for passage in tried.passages:
+        free = next((passage.figures[name] for name in FREE if name in passage.figures), free)
     if before is None or free is None or not total:
         return []
     draft = "draft weights" if "draft_weights_gib" in figures else "other"
@@ -161,6 +199,9 @@ def seen(figures: dict[str, float], total: int) -> list[Line]:
     told |= {draft: rest, "free": free}
     return [Line(name, int(amount * GIB)) for name, amount in told.items() if amount > SMALLEST]
 
+
+FREE = ("avail_gib", "available_gpu_mem_gib")
+"""Figures of a stage that say what is free then."""
 
 SMALLEST = 0.005
 """GiB that SGLang prints as nothing."""
@@ -190,7 +231,20 @@ def _row(name: str, told: float, printed: float) -> Row:
     smallest = SMALLEST if name.endswith("_gib") else 0.5
     off = abs(error) > max(smallest + 0.001, 0.005 * abs(printed))
     shown = form.replace(":,", ":+,").format(error) + share if abs(error) > smallest else "as printed"
-    return Row(name.removesuffix("_gib"), form.format(told), form.format(printed), shown, off)
+    called = NAMES.get(name, name.removesuffix("_gib").replace("_", " "))
+    return Row(called, form.format(told), form.format(printed), shown, off)
+
+
+NAMES = {
+    "k_gib": "keys",
+    "v_gib": "values",
+    "conv_state_gib": "convolution state",
+    "ssm_state_gib": "SSM state",
+    "intermediate_ssm_gib": "draft states, SSM",
+    "intermediate_conv_gib": "draft states, convolution",
+    "kv_tokens": "tokens",
+}
+"""What figures are called where their own name says little."""
 
 
 def _sum(figures: dict[str, float], *names: str) -> float:

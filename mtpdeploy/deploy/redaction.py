@@ -243,7 +243,7 @@ def known_of(hosts: Iterable[Host], clients: Iterable[str]) -> Iterator[Known]:
         yield from (Known("host", text) for text in (host.name, host.alias) if text)
         yield _machine(host.address)
         yield from _of_login(f"{host.user or ''}@")
-        yield from (Known("path", text) for text in (host.identity_file,) if text)
+        yield from _of_file(host.identity_file or "")
         for jump in (host.proxy_jump or "").split(","):
             yield from _of_login(re.sub(r"\A\w+://", "", jump.strip()))
         for forward in host.forwards:
@@ -280,7 +280,18 @@ def _of_option(key: str, value: str) -> Iterator[Known]:
                 if re.fullmatch(r"[\w.@-]+\.[A-Za-z]{2,}", word):
                     yield from _of_login(word)
         case "identityfile" | "certificatefile" | "userknownhostsfile" | "controlpath" | "identityagent":
-            yield Known("path", value)
+            yield from _of_file(value)
+
+
+def _of_file(path: str) -> Iterator[Known]:
+    """
+    A file of keys by its path, and by its own name where that is not the usual one (ssh-keygen(1)).
+    """
+    name = path.rpartition("/")[2]
+    if path:
+        yield Known("path", path)
+    if name and not re.match(r"id_(rsa|dsa|ecdsa|ed25519)|known_hosts|none", name):
+        yield Known("path", name)
 
 
 def _machine(text: str) -> Known:

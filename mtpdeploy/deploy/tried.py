@@ -217,7 +217,8 @@ def _with_forecast(tried: Tried, engine: Engine, clients: tuple[Client, ...]) ->
     """
     The forecast of an attempt, and the card's memory: as planned, else from the survey of its first client.
     """
-    facts = next((c.facts for c in clients if c.facts.model is not None), None)
+    surveys = sorted((client.facts for client in clients), key=lambda facts: facts.model is None)
+    facts = surveys[0] if surveys else None
     server = tried.server
     gpus = wanted_gpus(facts, server) if facts is not None and server is not None else ()
     total = min((gpu.total_bytes for gpu in gpus), default=0)
