@@ -56,11 +56,12 @@ def write_report(wanted: Wanted, *, as_json: bool) -> int | Answer:
     for path in paths:
         packed = wanted.bundle is not None and path == Path(wanted.bundle)
         _write(path, bundle(folder, dossier, page, redactor) if packed else page.encode(), wanted)
-        written.append(str(path))
+        written.append(os.fsencode(path))
     if as_json:
         problems = [redactor.text(problem) for problem in dossier.problems]
         told = {"ascent": dossier.ascent.id, "exit_status": exit_of(dossier), "problems": problems}
-        return Answer({"written": written, "finished": dossier.finished, **told})
+        names = [name.decode("utf-8", "replace") for name in written]
+        return Answer({"written": names, "finished": dossier.finished, **told})
     if wanted.output == "-":
         click.echo(page, nl=False)
     for name in written:

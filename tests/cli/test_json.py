@@ -24,7 +24,7 @@ from tests.fakes.sshd import free_port
 
 ON_A_BOX = [("up", "qwen"), ("plan", "qwen"), ("attach",), ("status",), ("verify",), ("down",)]
 WITH_A_FILE = [*ON_A_BOX, ("up", "qwen", "--dry-run"), ("rungs",), ("hosts",), ("config", "explain")]
-ALL = [*WITH_A_FILE, ("history",), ("diagnose", "server.log")]
+ALL = [*WITH_A_FILE, ("history",), ("report",), ("diagnose", "server.log")]
 WITH_EVENTS = [("up", "qwen"), ("attach",)]
 
 
@@ -127,7 +127,8 @@ def test_a_sudden_end(
         raise raised
 
     hearts = (("cli.choose", "load"), ("inventory.load", "load"), ("deploy.journal", "history"))
-    for place, name in (*hearts, ("deploy.inquest", "hold")):
+    others = (("cli.reporting", "state_directory"), ("deploy.inquest", "hold"))
+    for place, name in (*hearts, *others):
         monkeypatch.setattr(importlib.import_module(f"mtpdeploy.{place}"), name, end)
 
     said = run(*command, "--json")

@@ -241,6 +241,17 @@ class TestFiles:
         )
         assert not (folder / "a.html").exists()
 
+    def test_a_name_that_is_no_unicode(self, folder: Path, run: Run) -> None:
+        """
+        Is written to, and told as far as JSON can hold it.
+        """
+        keep(folder / "state")
+        name = os.fsdecode(b"a-\xff.html")
+        told = json.loads(run("report", "-o", name, "--json").out)
+
+        assert ["a-\ufffd.html"] == told["written"]
+        assert (folder / name).exists()
+
     def test_for_programs(self, folder: Path, run: Run) -> None:
         """
         What was written, of which ascent, and how that ended.
