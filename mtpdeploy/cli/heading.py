@@ -120,7 +120,7 @@ def heading(dossier: Dossier) -> Iterable[tuple[str, str]]:
     yield "SGLang", version or (facts.sglang_version or "" if facts else "")
     gpus = [f"{gpu.name}, {gib(gpu.total_bytes)}" for gpu in facts.gpus] if facts else []
     yield "GPU", "; ".join(gpus or (surveyed.gpus if surveyed else ()))
-    yield "begun", f"{tables.when(begun)} UTC" if begun else ""
+    yield "begun", _moment(begun)
     yield "attempts", str(len(dossier.tried))
     status = exit_of(dossier)
     yield (
@@ -128,6 +128,16 @@ def heading(dossier: Dossier) -> Iterable[tuple[str, str]]:
         "none yet" if status is None else f"{status}: {STATUSES.get(status, 'see the README')}",
     )
     yield "ascent", ascent.id
+
+
+def _moment(begun: float) -> str:
+    """
+    A moment as UTC; a number that is none, from a damaged record, as it is.
+    """
+    try:
+        return f"{tables.when(begun)} UTC" if begun else ""
+    except (ValueError, OverflowError, OSError):
+        return str(begun)
 
 
 def environment(dossier: Dossier) -> Iterable[tuple[str, str]]:

@@ -54,6 +54,17 @@ class Setting(Struct, frozen=True):
     value: str
 
 
+class Checked(Struct, frozen=True):
+    """
+    One question to the ready server, with its answer and every figure of it.
+    """
+
+    name: str
+    passed: bool | None
+    detail: str
+    figures: str
+
+
 class Trial(Struct, frozen=True):
     """
     One attempt as the page shows it.
@@ -102,8 +113,8 @@ class Page(Struct, frozen=True):
     table: list[tuple[str, ...]]
     trials: list[Trial]
     conceded: tuple[str, ...]
-    report: Report | None
-    report_figures: list[tuple[str, str]]
+    checks: list[Checked]
+    measured: list[tuple[str, str]]
     environment: list[tuple[str, str]]
     asked: str
     again: str
@@ -130,8 +141,8 @@ def page_of(dossier: Dossier, *, redacted: bool = False) -> Page:
         table=tables.attempt_rows(ascent) + _open_rows(tried),
         trials=[_trial(dossier, place) for place in range(len(tried))],
         conceded=_conceded(dossier),
-        report=report,
-        report_figures=_listed(report.figures) if report else [],
+        checks=_checks(report),
+        measured=_measured(report),
         environment=[(name, text) for name, text in environment(dossier) if text],
         asked=_as_toml(ascent.asked),
         again=_again(dossier),
@@ -201,8 +212,6 @@ def _settings(server: ServerSpec | None) -> list[Setting]:
 
 
 def _value(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
     return value if isinstance(value, str) else json.encode(value).decode()
 
 
@@ -260,8 +269,33 @@ def _report(dossier: Dossier) -> Report | None:
     return last or (told[-1] if told else None)
 
 
+def _checks(report: Report | None) -> list[Checked]:
+    return [
+        Checked(
+            check.name,
+            check.passed,
+            check.detail,
+            ", ".join(f"{name} {text}" for name, text in _listed(check.figures)),
+        )
+        for check in (report.checks if report else ())
+    ]
+
+
+def _measured(report: Report | None) -> list[tuple[str, str]]:
+    if report is None:
+        return []
+    length = {"accept_length": report.accept_length} if report.accept_length is not None else {}
+    return _listed({**length, **report.figures})
+
+
 def _listed(found: dict[str, Any]) -> list[tuple[str, str]]:
-    return [(name.replace("_", " "), _cut(_value(value))) for name, value in found.items()]
+    return [(name.replace("_", " "), _cut(_figure(value))) for name, value in found.items()]
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
+    return _value(value)
 
 
 def _as_toml(server: ServerSpec) -> str:

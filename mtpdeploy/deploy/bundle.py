@@ -19,6 +19,10 @@ HEAD_BYTES, TAIL_BYTES = 1 << 20, 3 << 20
 """Bytes of a log that a bundle has of its beginning and its end, where it is longer than both."""
 
 
+LATEST = 2**32 - 1
+"""The last moment that the head of a gzip file can hold (RFC 1952, MTIME)."""
+
+
 def bundle(folder: Path, dossier: Dossier, page: str, redactor: Redactor) -> bytes:
     """
     A gzipped tar of an ascent, below one directory; the same journal makes the same bytes.
@@ -41,7 +45,7 @@ def bundle(folder: Path, dossier: Dossier, page: str, redactor: Redactor) -> byt
 def _moment(dossier: Dossier) -> int:
     begun = [tried.record.started_at for tried in dossier.tried if tried.record is not None]
     begun += [client.at for client in dossier.clients]
-    return max(0, int(min(begun, default=0.0)))
+    return int(min(max(0.0, min(begun, default=0.0)), LATEST))
 
 
 def _files(folder: Path, dossier: Dossier, redactor: Redactor) -> Iterator[tuple[str, bytes]]:

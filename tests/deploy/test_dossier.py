@@ -3,17 +3,24 @@ What the journal has of an ascent, whole and damaged.
 """
 
 import os
+import secrets
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec import json, structs
 
+from mtpdeploy.cli.page import page_of
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Stage
 from mtpdeploy.core.outcome import Outcome
+from mtpdeploy.deploy.bundle import bundle
 from mtpdeploy.deploy.dossier import read_dossier
 from mtpdeploy.deploy.journal import Journal
+from mtpdeploy.deploy.redaction import Redactor, known_of
 from mtpdeploy.engines.sglang import SGLANG
+from mtpdeploy.render import render_report
 from tests.deploy.examples import AT, FACTS
 from tests.deploy.place import SEED, Place
 from tests.deploy.shelf import ID, keep
@@ -137,7 +144,35 @@ DAMAGES = {
 }
 
 
+DAMAGE = st.tuples(
+    st.sampled_from(FILES),
+    st.floats(0, 1),
+    st.integers(0, 12),
+    st.sampled_from([b"", b"0", b"9e300", b"-1", b"null", b"\xff", b'"', b"{", b"]", b",", b"true", b"\n"]),
+)
+
+
 class TestDamaged:
+    @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(damages=st.lists(DAMAGE, min_size=1, max_size=4))
+    def test_no_damage_ends_a_report(
+        self, tmp_path: Path, damages: list[tuple[str, float, int, bytes]]
+    ) -> None:
+        """
+        Whatever bytes are replaced in whatever records: page and bundle are made of the rest.
+        """
+        folder = keep(tmp_path / secrets.token_hex(4))
+        for name, where, length, put in damages:
+            content = (folder / name).read_bytes()
+            at = int(where * len(content))
+            (folder / name).write_bytes(content[:at] + put + content[at + length :])
+        dossier = read_dossier(folder, SGLANG)
+        redactor = Redactor(known_of((client.host for client in dossier.clients), ["ada@laptop"]))
+        page = render_report(page_of(redactor.value(dossier), redacted=True))
+
+        assert page.startswith("<!DOCTYPE html>")
+        assert bundle(folder, dossier, page, redactor)
+
     @pytest.mark.parametrize("name", FILES)
     @pytest.mark.parametrize("damage", DAMAGES)
     def test_what_cannot_be_read_is_named(self, tmp_path: Path, name: str, damage: str) -> None:
