@@ -13,12 +13,21 @@ from mtpdeploy.cli.output import Answer
 
 @click.command("verify")
 @options.running
+@click.option(
+    "--compare-without-mtp",
+    is_flag=True,
+    help="Restart it once without speculation and once with it, and put both side by side. Takes two starts.",
+)
+@click.option(
+    "--break-lock", is_flag=True, help="With a comparison: take over from whoever is deploying there."
+)
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
-def command(*, as_json: bool, **asked: Any) -> int | Answer:
+def command(*, compare_without_mtp: bool, break_lock: bool, as_json: bool, **asked: Any) -> int | Answer:
     """
     Send real requests to what serves on a box (SERVER, where it is named): does it answer, does MTP work?
 
-    Ends with 0, with 1 where a request fails, with 8 where MTP was asked for and is not proven.
+    Ends with 0, with 1 where a request fails or is answered with nonsense, with 8 where MTP was asked for and
+    is not proven. A comparison ends the server twice, with what it is working on.
     """
     from mtpdeploy.cli.choose import host_from  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.cli.documents import report_status  # noqa: PLC0415
@@ -28,6 +37,10 @@ def command(*, as_json: bool, **asked: Any) -> int | Answer:
     from mtpdeploy.deploy.proof import verify_running  # noqa: PLC0415
 
     target = options.Asked(**asked)
+    if compare_without_mtp:
+        from mtpdeploy.cli.comparing import compare  # noqa: PLC0415
+
+        return compare(target, break_lock=break_lock, as_json=as_json)
     host = host_from(target)
     with open_tools(host, target, Plain().show) as tools:
         record, report = verify_running(tools, server=target.server)

@@ -5,7 +5,7 @@ The proof that a server speculates, and whether that is worth it: what was measu
 from collections.abc import Sequence
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mtpdeploy.core.sense import Sense
 
@@ -126,6 +126,56 @@ class Speculation(Struct, frozen=True):
         The replies that no sound forward gives.
         """
         return tuple(g for g in self.generations if g.sense is Sense.BROKEN)
+
+
+class Pair(Struct, frozen=True):
+    """
+    The speed of one server without speculation and with it, at one number of requests at once.
+    """
+
+    at_once: int
+    without: Speed
+    speculating: Speed
+    speed_up: float
+
+
+def compare(without: Speculation, speculating: Speculation) -> tuple[Pair, ...]:
+    """
+    The speeds of both, where both were measured; few requests first.
+    """
+    plain = {speed.at_once: speed for speed in without.speeds if speed.tokens_per_second > 0}
+    return tuple(
+        Pair(
+            speed.at_once,
+            plain[speed.at_once],
+            speed,
+            speed.tokens_per_second / plain[speed.at_once].tokens_per_second,
+        )
+        for speed in speculating.speeds
+        if speed.at_once in plain
+    )
+
+
+def measured(speculating: Speculation, pairs: Sequence[Pair]) -> Speculation:
+    """
+    A proof with the break-even point that a comparison measured, at the fewest requests at once.
+
+    What a step costs in plain ones is its accept length by the speed-up that it yields.
+    """
+    accept = speculating.accept_length
+    if not pairs or accept is None or speculating.proof not in (Proof.SPECULATING, Proof.NOT_WORTH_IT):
+        return speculating
+    speed_up = pairs[0].speed_up
+    worth = speed_up > 1
+    cost = accept / speed_up
+    told = f"accept length {accept:.2f} makes it {speed_up:.2f} times as fast: a step costs {cost:.2f}"
+    return structs.replace(
+        speculating,
+        proof=Proof.SPECULATING if worth else Proof.NOT_WORTH_IT,
+        because=f"{told} plain ones",
+        remedy="" if worth else "deploy it without the speculative_ flags, or with fewer draft tokens",
+        break_even=cost,
+    )
 
 
 def mean_accept_length(generations: Sequence[Generation]) -> float | None:

@@ -3,6 +3,7 @@ The proof, asked of what serves already.
 """
 
 from mtpdeploy.core.launch import AttemptRecord, RunState, run_state
+from mtpdeploy.core.machine import Facts
 from mtpdeploy.core.outcome import Report
 from mtpdeploy.deploy.attach import newest
 from mtpdeploy.deploy.environment import with_environment
@@ -24,6 +25,21 @@ def verify_running(tools: Tools, *, server: str | None) -> tuple[AttemptRecord, 
         BoxUnfit: the newest one does not live.
         ConnectionLost: the line to the box broke.
     """
+    facts, record = running(tools, server=server)
+    report = again(verifier(tools, record, facts, full=True).report)
+    run = Run(work_dir=facts.work_dir, name=record.run, python=facts.python or http.PYTHON)
+    return record, with_environment(report, record, run, tools)
+
+
+def running(tools: Tools, *, server: str | None) -> tuple[Facts, AttemptRecord]:
+    """
+    The newest run that lives on a box, of one server where a name is given, with a look at the box.
+
+    Raises:
+        ConfigError: there is no run.
+        BoxUnfit: the newest one does not live.
+        ConnectionLost: the line to the box broke.
+    """
     facts = look(tools, None)
     run, record = newest(facts, server=server)
     if run_state(run) is not RunState.RUNNING:
@@ -31,6 +47,4 @@ def verify_running(tools: Tools, *, server: str | None) -> tuple[AttemptRecord, 
             f"the server of run `{run.name}` does not run",
             hint="`mtpdeploy up` starts it; `mtpdeploy status --all` tells how it ended",
         )
-    report = again(verifier(tools, record, facts, full=True).report)
-    where = Run(work_dir=facts.work_dir, name=record.run, python=facts.python or http.PYTHON)
-    return record, with_environment(report, record, where, tools)
+    return facts, record

@@ -59,7 +59,7 @@ def _climb(order: Order, tools: Tools, facts: Facts, lease: lock.Lease) -> Ascen
         record, done = same
         return resume(order, tools, facts, lease, record, done)
     ascent = Ascent(id=ascent_id(tools.clock.now(), order), host=order.host.name, asked=order.server)
-    return _begin(order, tools, facts, lease, ascent).from_start()
+    return begin(order, tools, facts, lease, ascent).from_start()
 
 
 def require_drafts(order: Order, facts: Facts) -> None:
@@ -102,14 +102,14 @@ def resume(
         outcomes=tuple(convert(outcome, type=Outcome) for outcome in record.before),
         already_running=done is not None and done.end is End.READY,
     )
-    climb = _begin(order, tools, facts, lease, ascent)
+    climb = begin(order, tools, facts, lease, ascent)
     if done is not None and done.end is not End.READY:
         climb.ascent = structs.replace(ascent, outcomes=(*ascent.outcomes, done))
         return climb.from_outcome()
     return climb.from_running(record, done)
 
 
-def _begin(order: Order, tools: Tools, facts: Facts, lease: lock.Lease, ascent: Ascent) -> Climb:
+def begin(order: Order, tools: Tools, facts: Facts, lease: lock.Lease, ascent: Ascent) -> Climb:
     """
     A climb whose events are written down, too.
     """

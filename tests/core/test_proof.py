@@ -4,7 +4,18 @@ What measurements mean.
 
 import pytest
 
-from mtpdeploy.core.proof import BREAK_EVEN, Generation, Proof, judge, mean_accept_length
+from mtpdeploy.core.proof import (
+    BREAK_EVEN,
+    Generation,
+    Pair,
+    Proof,
+    Speculation,
+    Speed,
+    compare,
+    judge,
+    mean_accept_length,
+    measured,
+)
 from mtpdeploy.core.sense import Sense
 
 GOOD = Generation("prose", 1, tokens=96, verify_steps=40, accept_length=2.4, tokens_per_second=70.0)
@@ -60,3 +71,56 @@ def test_the_mean_is_over_steps(counts: list[tuple[float | None, int | None]], m
     generations = [Generation("prose", 1, accept_length=a, verify_steps=n) for a, n in counts]
 
     assert mean == mean_accept_length(generations)
+
+
+def speculation(accept: float | None, *speeds: Speed, proof: Proof = Proof.SPECULATING) -> Speculation:
+    """
+    A proof as far as a comparison looks at it.
+    """
+    return Speculation(proof, accept_length=accept, speeds=speeds)
+
+
+class TestComparison:
+    def test_speeds_side_by_side(self) -> None:
+        """
+        Only what was measured on both sides; a speed of nothing compares to nothing.
+        """
+        without = speculation(None, Speed(1, 40.0, 40.0), Speed(4, 150.0, 37.5), Speed(2, 0.0, 0.0))
+        with_it = speculation(2.9, Speed(1, 80.0, 80.0), Speed(2, 90.0, 45.0), Speed(8, 300.0, 37.5))
+        (pair,) = compare(without, with_it)
+
+        assert (1, 2.0) == (pair.at_once, pair.speed_up)
+
+    @pytest.mark.parametrize(
+        ("accept", "speed_up", "proof", "break_even"),
+        [
+            (2.9, 2.0, Proof.SPECULATING, 1.45),
+            (1.3, 1.04, Proof.SPECULATING, 1.25),
+            (2.0, 0.8, Proof.NOT_WORTH_IT, 2.5),
+            (2.0, 1.0, Proof.NOT_WORTH_IT, 2.0),
+        ],
+    )
+    def test_what_is_measured_goes_before_what_is_usual(
+        self, accept: float, speed_up: float, proof: Proof, break_even: float
+    ) -> None:
+        """
+        A step costs its accept length by the speed-up that it yields, in plain steps.
+        """
+        plain, fast = Speed(1, 50.0, 50.0), Speed(1, 50.0 * speed_up, 50.0 * speed_up)
+        found = measured(speculation(accept, fast), (Pair(1, plain, fast, speed_up),))
+
+        assert proof is found.proof
+        assert pytest.approx(break_even) == found.break_even
+        assert f"{speed_up:.2f} times as fast" in found.because
+        assert bool(found.remedy) == (proof is Proof.NOT_WORTH_IT)
+
+    @pytest.mark.parametrize("proof", [Proof.NOT_SPECULATING, Proof.NONSENSE, Proof.NOT_ANSWERING])
+    def test_other_verdicts_stay(self, proof: Proof) -> None:
+        """
+        A comparison makes nothing good.
+        """
+        fast = Speed(1, 50.0, 50.0)
+        before = speculation(1.0, fast, proof=proof)
+
+        assert before == measured(before, (Pair(1, fast, fast, 1.0),))
+        assert before == measured(before, ())

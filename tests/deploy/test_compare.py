@@ -1,0 +1,166 @@
+"""
+One server with and without speculation, on a box with a simulated SGLang.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mtpdeploy.core.events import AnyEvent, AttemptBegun, AttemptEnded
+from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.demo.home import Hostile
+from mtpdeploy.deploy import compare as comparing
+from mtpdeploy.deploy.compare import Comparer, Comparison, Phase, without_speculation
+from mtpdeploy.deploy.journal import history
+from mtpdeploy.deploy.proof import running
+from mtpdeploy.errors import BoxLocked, ConfigError
+from tests.deploy.place import FITTING, SEED, Place
+
+PLAIN = {name: value for name, value in FITTING.items() if not name.startswith("speculative_")}
+
+
+def compare(place: Place, **tools: Any) -> Comparison:
+    """
+    Compare what runs there.
+    """
+    return Comparer(place.host, place.tools(**tools)).run()
+
+
+def test_flags_of_speculation() -> None:
+    """
+    All of them go, and what has no meaning without them; the rest stays as it is.
+    """
+    flags: dict[str, Any] = {"model_path": "m", "tp_size": 2, "enable_multi_layer_eagle": True}
+    flags |= {"speculative_algorithm": "EAGLE", "speculative_num_steps": 3}
+    server = ServerSpec(name="s", flags=flags, env={"A": "1"})
+    plain = without_speculation(server)
+
+    assert {"model_path": "m", "tp_size": 2} == plain.flags
+    assert (None, {"A": "1"}) == (plain.mtp, plain.env)
+
+
+class TestCompared:
+    def test_both_are_measured_and_the_server_comes_back(
+        self, make_place: Callable[..., Place], port: int
+    ) -> None:
+        """
+        What was conceded for it stays conceded, so that `up` finds it serving as it was asked for.
+        """
+        place = make_place(speed=300.0)
+        asked = place.server(port, SEED)
+        before = place.up(asked).outcomes[-1].server
+        found = compare(place)
+        _, record = running(place.tools(), server=None)
+
+        assert "" == found.problem
+        assert (asked, before, found.run) == (record.asked, record.server, record.run)
+        assert [1, 4] == [pair.at_once for pair in found.pairs]
+        assert all(pair.speed_up > 1.1 for pair in found.pairs)
+        assert found.without is not None
+        assert found.speculating is not None
+        assert (None, True) == (found.without.mtp_proven, found.speculating.mtp_proven)
+        assert place.up(asked).already_running
+
+    def test_each_restart_is_an_ascent(self, place: Place, port: int) -> None:
+        """
+        The journal has both, the one without speculation as it was tried.
+        """
+        place.up(place.server(port))
+        compare(place)
+        second, first, _ = history(place.state)
+
+        assert (None, True) == (first.ascent.asked.mtp, first.ascent.ready is not None)
+        assert second.ascent.asked.mtp is not None
+        assert second.ascent.asked == place.server(port)
+
+
+class TestNothingToCompare:
+    def test_a_server_without_speculation(self, place: Place, port: int) -> None:
+        """
+        One error, and it goes on as it was.
+        """
+        place.up(place.server(port, PLAIN))
+        _, before = running(place.tools(), server=None)
+        with pytest.raises(ConfigError, match="runs without speculation"):
+            compare(place)
+
+        assert before.run == running(place.tools(), server=None)[1].run
+
+    def test_nothing_runs(self, place: Place) -> None:
+        """
+        There is one clear error.
+        """
+        with pytest.raises(ConfigError, match="there is no run"):
+            compare(place)
+
+    def test_somebody_else_deploys(self, place: Place, port: int) -> None:
+        """
+        Nothing is restarted under another client's hands.
+        """
+        place.up(place.server(port))
+        _, record = running(place.tools(), server=None)
+        work_dir = place.home.path / ".mtpdeploy"
+        (work_dir / "lock").write_text(json.dumps({"token": "t", "who": "ada", "purpose": "up", "since": 0}))
+        comparer = Comparer(place.host, place.tools())
+        with pytest.raises(BoxLocked, match="ada"):
+            comparer.run()
+
+        assert Phase.BEFORE is comparer.phase
+        assert record.run == running(place.tools(), server=None)[1].run
+
+
+class TestFailures:
+    def test_it_does_not_come_back(self, place: Place, port: int) -> None:
+        """
+        What runs now is said: nothing.
+        """
+        place.up(place.server(port))
+        place.home.change(hostile=Hostile(kernel_mismatch=True))
+        found = compare(place)
+
+        assert "the restart with speculation failed" in found.problem
+        assert "nothing runs now" in found.problem
+        assert ((), None, None) == (found.pairs, found.without, found.speculating)
+        assert "scheduler" not in place.roles()
+
+    def test_it_does_not_come_up_without(
+        self, place: Place, port: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        It is brought back with speculation all the same.
+        """
+        place.up(place.server(port))
+        plain = without_speculation
+        monkeypatch.setattr(
+            comparing, "without_speculation", lambda server: plain(server).with_flags(attention_backend="fa3")
+        )
+        found = compare(place)
+
+        assert found.problem.startswith("without speculation it")
+        assert found.speculating is not None
+        assert found.speculating.mtp_proven
+        assert 1 == place.roles().count("scheduler")
+
+    def test_interrupted_while_it_runs_without(self, place: Place, port: int) -> None:
+        """
+        The phase tells what runs, and nothing stays locked.
+        """
+        place.up(place.server(port))
+        begun: list[AnyEvent] = []
+
+        def interrupt(event: AnyEvent) -> None:
+            if isinstance(event, AttemptBegun):
+                begun.append(event)
+            if isinstance(event, AttemptEnded):
+                raise KeyboardInterrupt
+
+        comparer = Comparer(place.host, place.tools(emit=interrupt))
+        with pytest.raises(KeyboardInterrupt):
+            comparer.run()
+
+        assert Phase.WITHOUT is comparer.phase
+        assert 1 == len(begun)
+        assert not (place.home.path / ".mtpdeploy" / "lock").exists()
+        assert place.up(place.server(port)).ready
