@@ -135,7 +135,7 @@ def interesting(text: str) -> bool:
         return True
     if not text.startswith("[20"):
         head = text[:HEAD]
-        return "rror" in head or "%" in head or "Traceback" in head or "[20" in text
+        return "rror" in head or "%" in head or "Traceback" in head or "atchdog" in head or "[20" in text
     close = text.find("] ", 20, 64)
     if close < 0 or text.find("[20", close) >= 0:
         return True
@@ -145,7 +145,7 @@ def interesting(text: str) -> bool:
     if begin == "INFO":
         return text[close + 6] != ":" or text.startswith("Uvicorn", close + 12)
     head = text[close : close + HEAD]
-    return "llocated" in head or "watchdog" in head or " hit an" in head
+    return "llocated" in head or "atchdog" in head or " hit an" in head
 
 
 def stage_of(body: str) -> StageLine | None:

@@ -229,7 +229,7 @@ _RUNGS = (
     ),
     _rung(
         "no-overlap",
-        (Cause.STRATEGY_NEEDS_NO_OVERLAP,),
+        (Cause.STRATEGY_NEEDS_NO_OVERLAP, Cause.SPEC_FAULT),
         "the overlap scheduler",
         give.no_overlap,
     ),
@@ -265,6 +265,7 @@ _RUNGS = (
             Cause.DRAFT_FORMAT,
             Cause.SPEC_TOPK,
             Cause.SPEC_NUMBERS,
+            Cause.SPEC_FAULT,
             Cause.STRATEGY_NEEDS_EXTRA_BUFFER,
         ),
         "multi-token prediction, and its speed",

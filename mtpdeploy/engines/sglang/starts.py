@@ -235,7 +235,7 @@ class Start:
             return
         if bar := milestones.progress_of(line):
             self.progress = bar
-        elif "rror" in line:
+        elif "rror" in line or "Watchdog caught" in line:
             self._search(number, "", line)
 
     def _untitled(self, owner: Owner, number: int, line: str) -> Traceback:

@@ -3,6 +3,7 @@ One traceback of a log, read line by line: whose it is, and what its last except
 """
 
 import re
+from collections import deque
 from enum import StrEnum
 
 from msgspec import structs
@@ -15,12 +16,17 @@ from mtpdeploy.engines.sglang.signatures import Catalogue
 TEXT_LIMIT = 2000
 """Characters of a line that are kept: a proof is shown on a screen, and memory stays constant."""
 
+DEPTH = 30
+"""SGLang's own files on a stack that are looked at, from the innermost; the deepest real one has 25."""
+
 MESSAGE_LIMIT = 400
 """Lines of one exception's message that are examined: build output (`Ninja build failed`) may be long."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _RANK = re.compile(r"^\[rank\d+\]:\s?")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line \d+, in (?P<function>.+)$')
+_TYPED = re.compile(r"[A-Za-z_][\w.]*(?::|$| \(in )")
+_MODULE = re.compile(r"/sglang/(?:srt/)?((?:[\w-]+/)*\w+\.py)$")
 _BARE = re.compile(r"^[\w.]+(?:Error|Exception)?:?$")
 _RAISED = re.compile(r"^[a-z_A-Z][\w.]*(?:Error|Exception|OutOfResources)(?:: |:?$)")
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
@@ -102,6 +108,7 @@ class Traceback:
         self._in_frames = True
         self._function = ""
         self._code = ""
+        self._modules: deque[str] = deque(maxlen=DEPTH)
         self._message_lines = 0
         self._seen = False
         if owner not in UNTITLED:
@@ -136,6 +143,7 @@ class Traceback:
         if text.startswith("Traceback (most recent call last)"):
             self._in_frames = True
             self._outermost = True
+            self._modules.clear()
         elif text.startswith(_CHAIN) or not text.strip():
             return
         elif text[0] in " \t" and self._in_frames:
@@ -157,6 +165,8 @@ class Traceback:
             return
         self._function = frame["function"]
         self._code = ""
+        if module := _MODULE.search(frame["file"]):
+            self._modules.appendleft(module[1])
         if self._outermost:
             self._outermost = False
             self._from_start = self._function in _STARTS
@@ -172,6 +182,9 @@ class Traceback:
         known = match(self._catalogue.exceptions, text, self._stage)
         if known is None and (known := match(self._catalogue.placed, placed, self._stage)) is not None:
             text = placed
+        if known is None and self._modules and _TYPED.match(text):
+            origin = f"{placed[:TEXT_LIMIT]} (at {' < '.join(dict.fromkeys(self._modules))})"
+            known = match(self._catalogue.origins, origin, self._stage)
         self._conclude(number, text, known or _ORDINARY[self._owner])
 
     def _message(self, number: int, text: str) -> None:

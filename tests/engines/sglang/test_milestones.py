@@ -154,7 +154,11 @@ class TestInteresting:
         """
         bodies = [body for body, _, _ in LINES]
         printed = [s.example for s in (*signatures.RECORDS, signatures.WARMUP, signatures.SILENT)]
-        bodies += [text for text in printed if not text.startswith(("error: ", "Fatal ", "RMSNorm ", "box:"))]
+        bodies += [
+            text
+            for text in printed
+            if not text.startswith(("error: ", "Fatal ", "RMSNorm ", "box:", "[rank"))
+        ]
         bodies += [
             "Scheduler hit an exception: Traceback (most recent call last):",
             "server_args={'model_path': 1}",

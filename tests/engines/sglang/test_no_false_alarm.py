@@ -18,23 +18,6 @@ LOGS = {name: recorded.recorded(name) for name in recorded.names()}
 HEALTHY = [name for name, (_, known) in LOGS.items() if "cause" not in known]
 FAILED = [name for name, (_, known) in LOGS.items() if "line" in known]
 
-WITNESSED = {
-    "f00-no-kernels-no-vllm",
-    "f07-crash-during-warmup-after-uvicorn-up",
-    "f13-nextn-gdn-mamba-scatter-cuda-only",
-    "n09-prefill-graphs",
-    "n48-nan-logits-warning",
-    "n57-gated-repo",
-    "n77-detokenizer",
-    "n78-nccl",
-    "r-cuda-green-context-old-driver",
-    "r-flashinfer-jit-header-missing",
-    "r-ptxas-sm120a-gptoss",
-    "r-warmup-init-failed-after-uvicorn",
-    "x24-tp2",
-}
-"""Logs in which more than one line says the same, so that without the first the next is the proof."""
-
 ALSO_SAID = {
     "r-benign-not-enough-space-line": {Cause.STATE_SLOTS},
     "r-dev-shm-leak-permanent-crashloop": {Cause.NCCL_FAILED, Cause.DISK_FULL},
@@ -42,6 +25,7 @@ ALSO_SAID = {
     "r-killed-line-not-oom": {Cause.BUILD_KILLED},
     "n41-no-kernel-image-in-capture": {Cause.GRAPHS_FAILED},
     "n57-gated-repo": {Cause.MODEL_NOT_FOUND},
+    "p-watchdog-thread-illegal-access": {Cause.NCCL_FAILED},
 }
 """Words of other causes that these logs hold as well: as a warning, a consequence or a hint."""
 
@@ -103,19 +87,21 @@ class TestProof:
     @pytest.mark.parametrize("name", FAILED)
     def test_without_its_line_the_verdict_is_another(self, name: str) -> None:
         """
-        A log that lacks the proof, and only that, is judged otherwise or as unknown; where a second line says
-        the same it is named instead, and without both the verdict is another.
+        A log that lacks the proof, and only that, is judged otherwise or as unknown. Where further lines
+        prove the same by themselves (`also` in what is known of the log) each is named in turn, and without
+        all of them the verdict is another: none is held up by a line that only stands near.
         """
         lines, known = LOGS[name]
-        left, verdict, taken = lines, recorded.judged(recorded.read(lines), known), 0
-        while verdict.cause.name == known["cause"] and not verdict.because and taken < 4:
-            proof = verdict.line or 0
-            assert verdict.proof.partition(" (in ")[0][:60] in left[proof - 1]
-            left = [line for number, line in enumerate(left, 1) if number != proof]
-            verdict, taken = recorded.judged(recorded.read(left), known), taken + 1
+        left = list(enumerate(lines, 1))
+        taken: list[int] = []
+        verdict = recorded.judged(recorded.read(lines), known)
+        while verdict.cause.name == known["cause"] and not verdict.because and len(taken) < 5:
+            proof = (verdict.line or 0) - 1
+            assert verdict.proof.partition(" (in ")[0][:60] in left[proof][1]
+            taken.append(left.pop(proof)[0])
+            verdict = recorded.judged(recorded.read(line for _, line in left), known)
 
-        assert known["cause"] != verdict.cause.name or verdict.because
-        assert (2 if name in WITNESSED else 1) == taken
+        assert [known["line"], *known.get("also", [])] == taken
 
 
 class TestEffort:
@@ -177,7 +163,8 @@ def _is_an_end(body: str) -> bool:
 
 def test_stages_are_those_in_which_a_signature_counts() -> None:
     """
-    Out of memory and crashes outside Python are told apart by stage; other words speak for themselves.
+    Out of memory, crashes outside Python and exceptions without a name are told apart by stage; other words
+    speak for themselves.
     """
     staged = {s.cause for s in signatures.SIGNATURES if s.stages and set(s.stages) != set(Stage)}
 
@@ -192,4 +179,7 @@ def test_stages_are_those_in_which_a_signature_counts() -> None:
         Cause.DRAFT_FORMAT,
         Cause.GRAPHS_FAILED,
         Cause.BAD_ARGUMENT,
+        Cause.CHECKPOINT_UNFIT,
+        Cause.MODEL_UNSUPPORTED,
+        Cause.POOL_CHECK,
     } == staged

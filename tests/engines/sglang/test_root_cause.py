@@ -114,7 +114,7 @@ class TestRootCause:
 
         assert [Cause.SPEC_INCOMPLETE] == causes(read(incomplete))
         assert [Cause.TRACK_INTERVAL] == causes(read(interval))
-        assert [Cause.PYTHON_EXCEPTION] == causes(read(other))
+        assert [Cause.BAD_ARGUMENT] == causes(read(other))
 
     def test_echoes_do_not_count(self) -> None:
         """

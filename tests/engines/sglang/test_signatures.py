@@ -141,12 +141,12 @@ class TestVersions:
 
     def test_a_reading_goes_by_its_version(self) -> None:
         """
-        A refusal of another era is an exception without a name.
+        The words of another era say nothing; that the check of arguments raised it still does.
         """
         lines = main_exception("ValueError: mamba extra_buffer is not compatible with --disable-radix-cache.")
 
         assert Cause.STRATEGY_NEEDS_RADIX is read(lines).findings[0].cause
-        assert Cause.PYTHON_EXCEPTION is read(lines, "0.5.23").findings[0].cause
+        assert Cause.BAD_ARGUMENT is read(lines, "0.5.23").findings[0].cause
 
     @pytest.mark.parametrize("name", recorded.names())
     def test_every_log_is_judged_the_same_with_its_version(self, name: str) -> None:

@@ -10,7 +10,8 @@ Among equals the first counts, in the order of the subjects below.
 
 A pattern with `(in ` is also searched in the exception followed by the place that raised it, as in
 `AssertionError (in init_kv_buffer: assert x)`: some of SGLang's checks have no words, some words of a
-library say nothing without the place.
+library say nothing without the place. What no words name is judged by SGLang's own files on the stack
+(ORIGINS).
 """
 
 from functools import lru_cache
@@ -27,6 +28,7 @@ from mtpdeploy.engines.sglang.signatures.ordinary import (
     SILENT,
     WARMUP,
 )
+from mtpdeploy.engines.sglang.signatures.origins import ORIGINS
 
 __all__ = (
     "EXCEPTIONS",
@@ -34,6 +36,7 @@ __all__ = (
     "ORDINARY_DETOKENIZER",
     "ORDINARY_PARENT",
     "ORDINARY_SCHEDULER",
+    "ORIGINS",
     "PLACED",
     "RECORDS",
     "SIGNATURES",
@@ -68,18 +71,19 @@ RECORDS: tuple[Signature, ...] = (
 PLACED: tuple[Signature, ...] = tuple(s for s in EXCEPTIONS if r" \(in " in s.pattern)
 """Those that name the place in which an exception was raised."""
 
-SIGNATURES: tuple[Signature, ...] = EXCEPTIONS + RECORDS
+SIGNATURES: tuple[Signature, ...] = EXCEPTIONS + RECORDS + ORIGINS
 """The whole catalogue."""
 
 
 class Catalogue(Struct, frozen=True):
     """
-    What can be printed by one release; see EXCEPTIONS, PLACED and RECORDS.
+    What can be printed by one release; see EXCEPTIONS, PLACED, RECORDS and ORIGINS.
     """
 
     exceptions: tuple[Signature, ...]
     placed: tuple[Signature, ...]
     records: tuple[Signature, ...]
+    origins: tuple[Signature, ...]
 
 
 @lru_cache(maxsize=32)
@@ -87,7 +91,9 @@ def catalogue_of(version: str) -> Catalogue:
     """
     The signatures whose wording a release has; all of them where the version is no release (`""`, a fork).
     """
-    return Catalogue(*(tuple(s for s in part if _has(version, s)) for part in (EXCEPTIONS, PLACED, RECORDS)))
+    return Catalogue(
+        *(tuple(s for s in part if _has(version, s)) for part in (EXCEPTIONS, PLACED, RECORDS, ORIGINS))
+    )
 
 
 def _has(version: str, signature: Signature) -> bool:

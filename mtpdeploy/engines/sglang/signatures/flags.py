@@ -106,7 +106,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.SPEC_INCOMPLETE,
         pattern=(
             r"AssertionError \(in (?:_handle_speculative_decoding|_handle_eagle_family)\b"
-            r"|NoneType.{0,60} \(in .{0,200}speculative_"
+            r"|NoneType.{0,60} \(in .{0,200}speculative_(?:num|eagle)_"
         ),
         example="AssertionError (in _handle_eagle_family: assert ()",
         source="sglang 0.5.9 server_args.py, 0.5.23 arg_groups/speculative_hook.py",

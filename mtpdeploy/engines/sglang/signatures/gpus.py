@@ -25,7 +25,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.DRIVER_TOO_OLD,
         pattern=(
             r"The NVIDIA driver on your system is too old|CUDA driver version is insufficient"
-            r"|forward compatibility was attempted|system has unsupported display driver"
+            r"|cudaErrorInsufficientDriver|forward compatibility was attempted"
+            r"|system has unsupported display driver"
         ),
         example=(
             "RuntimeError: The NVIDIA driver on your system is too old (found version 12040). Please "
@@ -62,6 +63,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|must be divisible by (?:moe_tp_size|ep_size)"
             r"|is not divisible by (?:weight quantization|min_thread|group_size)"
             r"|AssertionError \(in .{0,200}% [\w.]*tp_size == 0"
+            r"|start \(\d+\) \+ length \(\d+\) exceeds dimension size"
         ),
         example="AssertionError: 64 is not divisible by 7",
         source=(

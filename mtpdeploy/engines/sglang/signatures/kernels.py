@@ -67,6 +67,21 @@ EXCEPTIONS: tuple[Signature, ...] = (
         source="Triton; sgl-project/sglang issues 5995 and 8879",
         weight=9,
     ),
+    # what says of a kernel or feature that it is for other cards
+    Signature(
+        cause=Cause.KERNEL_UNFIT,
+        pattern=(
+            r"[Uu]nsupported (?:compute capability|(?:CUDA |GPU )?arch(?:itecture)?\b|SM version)"
+            r"|No supported CUDA architectures found"
+            r"|[Aa]ssertion error \(?(?:csrc|[\w./-]{0,100}deep_gemm)"
+            r"|(?:only|not) supported (?:on|by|for) (?:this |your |NVIDIA |the )?"
+            r"(?:GPU|device|SM|sm|Hopper|Blackwell|compute capability)"
+            r"|requires? (?:an? )?(?:NVIDIA )?(?:Hopper|Blackwell|SM ?\d|sm_?\d|compute capability)"
+        ),
+        example="ValueError: Unsupported compute capability: 12.0",
+        source="sgl-project/sglang issue 32933, deepseek-ai/DeepGEMM issue 143; flashinfer",
+        weight=8,
+    ),
     # 42
     Signature(
         cause=Cause.KERNEL_MISMATCH,
@@ -92,7 +107,28 @@ EXCEPTIONS: tuple[Signature, ...] = (
         ),
         source="sglang 0.5.23 utils/common.py and entrypoints/engine.py",
     ),
+    # 42, 43: whatever a package lacks that this version imports
+    Signature(
+        cause=Cause.KERNEL_MISMATCH,
+        pattern=(
+            r"ImportError: cannot import name '|No module named '|cannot open shared object file"
+            r"|NameError: name '(?:sgl_|flashinfer|deep_gemm|triton)\w*' is not defined"
+            r"|'\w+Config' object has no attribute 'rope_\w+'"
+        ),
+        example=(
+            "ImportError: cannot import name 'fused_marlin_moe' from 'sgl_kernel' "
+            "(/opt/venv/lib/python3.10/site-packages/sgl_kernel/__init__.py)"
+        ),
+        source="Python; sgl-project/sglang issues 3582 and 8654; Ascend/sglang issue 121",
+        weight=8,
+    ),
     # 44
+    Signature(
+        cause=Cause.TOOLCHAIN_MISSING,
+        pattern=r"\(in _find_cuda_home: assert|CUDA_HOME environment variable is not set",
+        example="AssertionError (in _find_cuda_home: assert cuda_home is not None)",
+        source="DeepGEMM, torch; sgl-project/sglang issue 13468",
+    ),
     Signature(
         cause=Cause.TOOLCHAIN_MISSING,
         pattern=(
@@ -182,6 +218,17 @@ EXCEPTIONS: tuple[Signature, ...] = (
 )
 
 RECORDS: tuple[Signature, ...] = (
+    # 47: torch's own watchdog meets it first
+    Signature(
+        cause=Cause.CUDA_FAULT,
+        pattern=r"watchdog thread terminated with exception: CUDA error: ",
+        example=(
+            "[rank1]:[E909 08:45:30.126 ProcessGroupNCCL.cpp:2068] [PG ID 2 PG GUID 3 Rank 1] Process group "
+            "watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered"
+        ),
+        source="torch; sgl-project/sglang issue 10216",
+        weight=8,
+    ),
     # 41: kernels in C++ print and leave
     Signature(
         cause=Cause.KERNEL_MISSING,

@@ -78,7 +78,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.MODEL_UNSUPPORTED,
         pattern=(
             r"does not recognize this architecture|Model architectures .{1,300} are not supported for now"
-            r"|is not a registered model in the Transformers library"
+            r"|is not a registered model in the Transformers library|No processor registered for architecture"
+            r"|'TransformersFor\w+' object has no attribute|'\w+Config' object has no attribute '(?!rope_)"
         ),
         example=(
             "ValueError: Model architectures ['Qwen3_5ForConditionalGeneration'] are not supported for now. "

@@ -46,6 +46,17 @@ EXCEPTIONS: tuple[Signature, ...] = (
 )
 
 RECORDS: tuple[Signature, ...] = (
+    # 78: torch's own watchdog ends the process; another rank's failure is what mostly made it wait
+    Signature(
+        cause=Cause.NCCL_FAILED,
+        pattern=r"Watchdog caught collective operation timeout",
+        example=(
+            "[rank3]:[E1016 03:31:38.919 ProcessGroupNCCL.cpp:607] [Rank 3] Watchdog caught collective "
+            "operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)"
+        ),
+        source="torch; sgl-project/sglang issues 1693 and 3783",
+        weight=8,
+    ),
     # 70
     Signature(
         cause=Cause.PORT_TAKEN,

@@ -7,8 +7,8 @@ from mtpdeploy.core.diagnosis import Cause, Signature
 ORDINARY_SCHEDULER = Signature(
     cause=Cause.SCHEDULER_EXCEPTION,
     pattern=r"^[\w.]+",
-    example="ModuleNotFoundError: No module named 'vllm'",
-    source="a real start without kernels, 0.5.23",
+    example="RuntimeError: 0 active drivers ([]). There should only be one.",
+    source="a real start without a GPU, 0.5.23",
     weight=5,
 )
 """An exception that ended the scheduler and that the catalogue has no name for."""

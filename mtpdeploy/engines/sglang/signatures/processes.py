@@ -87,7 +87,7 @@ RECORDS: tuple[Signature, ...] = (
     # 75
     Signature(
         cause=Cause.WATCHDOG,
-        pattern=r"watchdog timeout \((?![^)]*self\.soft=True)",
+        pattern=r"[Ww]atchdog timeout \((?![^)]*self\.soft=True)",
         example="Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
         source="sglang 0.5.9 and 0.5.23 utils/watchdog.py",
     ),
