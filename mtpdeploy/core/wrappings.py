@@ -31,6 +31,16 @@ def _text_of(line: bytes) -> bytes:
     return line if found is None else found.removesuffix("\n").replace("\n", " ").encode()
 
 
+def _from_dynamo(data: bytes) -> bytes:
+    """
+    NVIDIA Dynamo writes its own moment and place in place of SGLang's stamp, which is put back.
+    """
+    return _DYNAMO.sub(rb"[\1 \2] ", data)
+
+
+_DYNAMO = re.compile(rb"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?Z +[A-Z]+ [\w.]+: ", re.MULTILINE)
+
+
 class Wrapping(Struct, frozen=True):
     """
     What stands before lines: how such a line begins, and, where that is more than a prefix, how to undo it.
@@ -63,7 +73,12 @@ WRAPPINGS: tuple[Wrapping, ...] = (
     _prefix("journal", _MOMENT + b" " + _UNIT),
     _prefix("journal", rb"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? " + _UNIT),
     _prefix("journal", rb"[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \w+ " + _UNIT),
+    Wrapping("dynamo", re.compile(rb"^" + _MOMENT + rb" +[A-Z]+ [\w.]+: ", re.MULTILINE), _from_dynamo),
     _prefix("docker", _MOMENT + rb" "),
+    _prefix("collector", rb"\[" + _MOMENT + rb"\] "),
+    _prefix("collector", rb"\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "),
+    _prefix("logging", rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+ - \S+ - [A-Z]+ - "),
+    _prefix("loguru", rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \| [A-Z]+ +\| [^|\n]{1,80} \| "),
     _prefix("ray", rb"\(\w+ pid=\d+(?:, ip=[\w.:]+)?\) "),
     _prefix("torchrun", rb"\[default\d+\]:"),
     _prefix("mpirun", rb"\[\d+,\d+\]<std(?:out|err)>:"),
@@ -71,8 +86,9 @@ WRAPPINGS: tuple[Wrapping, ...] = (
 )
 """
 As these put them: docker's json-file driver and journalctl -o json, `kubectl logs --prefix`, `docker compose
-logs`, CRI log files, journalctl (short-iso, short, full), `docker logs -t`, Ray's driver (worker output),
-`torchrun --tee`, `mpirun --tag-output`, `srun --label`.
+logs`, CRI log files, journalctl (short-iso, short, full), NVIDIA Dynamo, `docker logs -t`, build servers,
+Python's logging and loguru around a child's output, Ray's driver (worker output), `torchrun --tee`, `mpirun
+--tag-output`, `srun --label`.
 """
 
 COLOURS = re.compile(rb"\x1b\[[0-9;]*[mK]")

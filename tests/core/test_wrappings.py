@@ -38,6 +38,10 @@ def wrapped(prefix: bytes) -> bytes:
         b"(SGLangEngine pid=4711) ",
         b"\x1b[36m(SGLangEngine pid=4711, ip=10.0.0.2)\x1b[0m ",
         b"[default0]:",
+        b"[2026-12-01T03:07:28.702Z] ",
+        b"12-01 03:07:28.784 ",
+        b"2026-12-01 03:07:28,531 - __main__ - INFO - ",
+        b"2026-12-01 03:07:28 | ERROR | stderr | ",
         b"[1,0]<stderr>:",
         b"0: ",
         b"sglang-1  | (SGLangEngine pid=4711) 3: ",
@@ -72,6 +76,24 @@ def test_lines_within_json(record: dict[str, str]) -> None:
     )
 
     assert LOG == unwrap(data, find_wrappings(data))
+
+
+def test_dynamo() -> None:
+    """
+    Its moment and place stand where SGLang's stamp was, which is put back; a traceback has no prefix.
+    """
+    data = (
+        b"2026-12-01T03:07:28.243403Z  INFO model_runner.load_model: Load weight begin. avail mem=94.32 GB\n"
+        * 3
+        + b"2026-12-01T03:07:29.243403Z ERROR scheduler.run: Scheduler hit an exception: Traceback\n"
+        + b"RuntimeError: x\n"
+    )
+
+    assert (
+        b"[2026-12-01 03:07:28] Load weight begin. avail mem=94.32 GB\n" * 3
+        + b"[2026-12-01 03:07:29] Scheduler hit an exception: Traceback\n"
+        + b"RuntimeError: x\n"
+    ) == unwrap(data, find_wrappings(data))
 
 
 def test_json_that_holds_no_line_stays() -> None:

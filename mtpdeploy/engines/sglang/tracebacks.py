@@ -180,8 +180,9 @@ class Traceback:
         if _BARE.match(text):
             text = placed
         known = match(self._catalogue.exceptions, text, self._stage)
-        if known is None and (known := match(self._catalogue.placed, placed, self._stage)) is not None:
-            text = placed
+        by_place = match(self._catalogue.placed, placed, self._stage)
+        if by_place is not None and (known is None or by_place.weight > known.weight):
+            known, text = by_place, placed
         if known is None and self._modules and _TYPED.match(text):
             origin = f"{placed[:TEXT_LIMIT]} (at {' < '.join(dict.fromkeys(self._modules))})"
             known = match(self._catalogue.origins, origin, self._stage)

@@ -157,7 +157,7 @@ class TestInteresting:
         bodies += [
             text
             for text in printed
-            if not text.startswith(("error: ", "Fatal ", "RMSNorm ", "box:", "[rank"))
+            if not text.startswith(("error: ", "Fatal ", "RMSNorm ", "box:", "[rank", "Failed: Cuda"))
         ]
         bodies += [
             "Scheduler hit an exception: Traceback (most recent call last):",

@@ -25,7 +25,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.DRIVER_TOO_OLD,
         pattern=(
             r"The NVIDIA driver on your system is too old|CUDA driver version is insufficient"
-            r"|cudaErrorInsufficientDriver|forward compatibility was attempted"
+            r"|cudaErrorInsufficientDriver|Unexpected error from cudaGetDeviceCount"
+            r"|forward compatibility was attempted"
             r"|system has unsupported display driver"
         ),
         example=(

@@ -27,6 +27,16 @@ EXCEPTIONS: tuple[Signature, ...] = (
         ),
         source="sglang 0.5.9 and 0.5.23 layers/attention/attention_registry.py",
     ),
+    Signature(
+        cause=Cause.ATTENTION_BACKEND,
+        pattern=(
+            r"(?:[Aa]ttention[ _-]?|Attn)[Bb]ackend\b.{0,60}(?:not|only) support"
+            r"|not support\w*.{0,60}attention[ _-]backend"
+        ),
+        example="AssertionError: Currently HybridAttentionBackend does not support speculative decoding.",
+        source="sgl-project/sglang issue 9330",
+        weight=9,
+    ),
     # 40
     Signature(
         cause=Cause.ATTENTION_BACKEND,
@@ -74,12 +84,13 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"[Uu]nsupported (?:compute capability|(?:CUDA |GPU )?arch(?:itecture)?\b|SM version)"
             r"|No supported CUDA architectures found"
             r"|[Aa]ssertion error \(?(?:csrc|[\w./-]{0,100}deep_gemm)"
-            r"|(?:only|not) supported (?:on|by|for) (?:this |your |NVIDIA |the )?"
-            r"(?:GPU|device|SM|sm|Hopper|Blackwell|compute capability)"
+            r"|(?:only|not)(?: yet)? (?:supported|implemented|available) (?:on|by|for) "
+            r"(?:this |your |NVIDIA |the )?(?:GPU|device|SM|sm|Hopper|Blackwell|compute capability)"
+            r"|No valid tactics|for CUDA device capability|No compiled \w+:|not supported on \.target"
             r"|requires? (?:an? )?(?:NVIDIA )?(?:Hopper|Blackwell|SM ?\d|sm_?\d|compute capability)"
         ),
         example="ValueError: Unsupported compute capability: 12.0",
-        source="sgl-project/sglang issue 32933, deepseek-ai/DeepGEMM issue 143; flashinfer",
+        source="sgl-project/sglang issue 32933 and PR 24692, deepseek-ai/DeepGEMM issue 143; flashinfer",
         weight=8,
     ),
     # 42
@@ -113,7 +124,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         pattern=(
             r"ImportError: cannot import name '|No module named '|cannot open shared object file"
             r"|NameError: name '(?:sgl_|flashinfer|deep_gemm|triton)\w*' is not defined"
-            r"|'\w+Config' object has no attribute 'rope_\w+'"
+            r"|'\w+Config' object has no attribute 'rope_\w+'|[Pp]lease install|pip install "
         ),
         example=(
             "ImportError: cannot import name 'fused_marlin_moe' from 'sgl_kernel' "
@@ -132,7 +143,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
     Signature(
         cause=Cause.TOOLCHAIN_MISSING,
         pattern=(
-            r"Could not find nvcc|No such file or directory: 'ninja'"
+            r"Could not find nvcc|No such file or directory: 'ninja'|nvcc: (?:not found|No such file)"
+            r"|nvcc fatal\s+: Unsupported gpu architecture"
             r"|fatal error: [\w/.]+\.h(?:pp)?: No such file"
             r"|ld: cannot find -l"
         ),
@@ -172,6 +184,14 @@ EXCEPTIONS: tuple[Signature, ...] = (
         pattern=r"Failed to find C compiler|Python\.h: No such file",
         example="RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
         source="Triton",
+    ),
+    # what is no other error of CUDA
+    Signature(
+        cause=Cause.CUDA_FAULT,
+        pattern=r"CUDA error: |CUDA_ERROR_\w+|\bcudaError[A-Z]\w+|(?:CUBLAS|CUDNN|CUSPARSE)_STATUS_\w+",
+        example="torch.AcceleratorError: CUDA error: the launch timed out and was terminated",
+        source="CUDA; NVIDIA/open-gpu-kernel-modules issue 1159",
+        weight=6,
     ),
     # 47
     Signature(

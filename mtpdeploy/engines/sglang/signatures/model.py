@@ -5,6 +5,14 @@ The model's files: names, access, completeness, architecture, the draft's format
 from mtpdeploy.core.diagnosis import Cause, Signature, Stage
 
 EXCEPTIONS: tuple[Signature, ...] = (
+    # a model that was not made as a draft, mostly the target itself
+    Signature(
+        cause=Cause.DRAFT_FORMAT,
+        pattern=r"'\w+For\w+' object has no attribute '(?:set_embed|get_embed|hot_token_id|\w*eagle)",
+        example="AttributeError: 'Qwen2ForCausalLM' object has no attribute 'set_embed'",
+        source="sgl-project/sglang issue 36528",
+        weight=9,
+    ),
     Signature(
         cause=Cause.OFFLOAD_UNSUPPORTED,
         pattern=r"functional_call got multiple values for keys",

@@ -46,6 +46,12 @@ EXCEPTIONS: tuple[Signature, ...] = (
 )
 
 RECORDS: tuple[Signature, ...] = (
+    Signature(
+        cause=Cause.PEER_ACCESS,
+        pattern=r"Cuda error .{0,200}custom_all_reduce\.cuh:\d+",
+        example="Failed: Cuda error /sgl-kernel/csrc/custom_all_reduce.cuh:455 'invalid argument'",
+        source="sgl-kernel; sgl-project/sglang issue 552, vllm-project/vllm issue 9046",
+    ),
     # 78: torch's own watchdog ends the process; another rank's failure is what mostly made it wait
     Signature(
         cause=Cause.NCCL_FAILED,

@@ -32,6 +32,13 @@ ORIGINS: tuple[Signature, ...] = (
         weight=_WEIGHT,
     ),
     Signature(
+        cause=Cause.KERNEL_UNFIT,
+        pattern=r"^NotImplementedError\b.{0,2000}\(at layers/(?:moe|quantization)/",
+        example="NotImplementedError (in create_moe_runner: x) (at layers/quantization/modelopt_quant.py)",
+        source="sgl-project/sglang PR 39807",
+        weight=_WEIGHT,
+    ),
+    Signature(
         cause=Cause.DRAFT_FORMAT,
         pattern=r"\(at (?:models|layers|model_loader)/",
         example="KeyError: 'fc.bias' (in load_weights: x) (at models/llama_eagle3.py < model_loader/x.py)",
