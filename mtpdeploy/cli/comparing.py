@@ -32,7 +32,7 @@ HEADINGS = (
 )
 
 
-def compare(asked: Asked, *, break_lock: bool, as_json: bool) -> int | Answer:
+def compare(asked: Asked, *, take: bool, break_lock: bool, as_json: bool) -> int | Answer:
     """
     Compare, show it, and return the exit status, with the document where one is wanted.
 
@@ -41,7 +41,7 @@ def compare(asked: Asked, *, break_lock: bool, as_json: bool) -> int | Answer:
     """
     host = host_from(asked)
     with open_tools(host, asked, Plain(show_log=False).show) as tools:
-        comparer = Comparer(host, tools, server=asked.server, break_lock=break_lock)
+        comparer = Comparer(host, tools, server=asked.server, take=take, break_lock=break_lock)
         try:
             found = comparer.run()
         except KeyboardInterrupt:

@@ -3,7 +3,7 @@ The proof of speculation in words and in a compact table.
 """
 
 from mtpdeploy.core.proof import Generation, Power, Proof, Speculation, Speed
-from mtpdeploy.core.units import gib
+from mtpdeploy.core.units import counted, gib
 
 VERDICTS = {
     Proof.SPECULATING: "speculating",
@@ -70,6 +70,9 @@ def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
 
 def _speeds(found: Speculation) -> list[str]:
     lines = [_speed(speed) for speed in found.speeds]
+    if lines and found.others:
+        whose = counted(found.others, "request of somebody else was", "requests of somebody else were")
+        lines.append(f"{whose} running: these speeds are what was left")
     if lines and found.power_problem:
         lines.append(f"power not known: {found.power_problem}")
     if lines and found.timed_by:

@@ -18,16 +18,19 @@ from mtpdeploy.cli.output import Answer
     is_flag=True,
     help="Restart it once without speculation and once with it, and put both side by side. Takes two starts.",
 )
+@click.option("--take", is_flag=True, help="With a comparison: restart it while it works on requests.")
 @click.option(
     "--break-lock", is_flag=True, help="With a comparison: take over from whoever is deploying there."
 )
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
-def command(*, compare_without_mtp: bool, break_lock: bool, as_json: bool, **asked: Any) -> int | Answer:
+def command(
+    *, compare_without_mtp: bool, take: bool, break_lock: bool, as_json: bool, **asked: Any
+) -> int | Answer:
     """
     Send real requests to what serves on a box (SERVER, where it is named): does it answer, does MTP work?
 
     Ends with 0, with 1 where a request fails or is answered with nonsense, with 8 where MTP was asked for and
-    is not proven. A comparison ends the server twice, with what it is working on.
+    is not proven. A comparison restarts the server twice.
     """
     from mtpdeploy.cli.choose import host_from  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.cli.documents import report_status  # noqa: PLC0415
@@ -40,7 +43,9 @@ def command(*, compare_without_mtp: bool, break_lock: bool, as_json: bool, **ask
     if compare_without_mtp:
         from mtpdeploy.cli.comparing import compare  # noqa: PLC0415
 
-        return compare(target, break_lock=break_lock, as_json=as_json)
+        return compare(target, take=take, break_lock=break_lock, as_json=as_json)
+    if take or break_lock:
+        raise click.UsageError("`--take` and `--break-lock` belong to `--compare-without-mtp`")
     host = host_from(target)
     with open_tools(host, target, Plain().show) as tools:
         record, report = verify_running(tools, server=target.server)

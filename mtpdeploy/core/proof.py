@@ -98,7 +98,8 @@ class Speculation(Struct, frozen=True):
     The whole proof. `accept_length` is the mean over all verify steps, not over requests.
 
     `source` says where the accept length comes from, `timed_by` where the speeds do. `because` and `remedy`
-    are sentences for people; `power_problem` says why there is no power.
+    are sentences for people; `power_problem` says why there is no power. `others` are requests of somebody
+    else that the server had when it was asked.
     """
 
     proof: Proof
@@ -112,6 +113,7 @@ class Speculation(Struct, frozen=True):
     generations: tuple[Generation, ...] = ()
     speeds: tuple[Speed, ...] = ()
     power_problem: str = ""
+    others: int = 0
 
     @property
     def verify_steps(self) -> int:
@@ -123,9 +125,11 @@ class Speculation(Struct, frozen=True):
     @property
     def broken(self) -> tuple[Generation, ...]:
         """
-        The replies that no sound forward gives.
+        The replies that no sound forward gives: broken ones, and empty ones where there are no others.
         """
-        return tuple(g for g in self.generations if g.sense is Sense.BROKEN)
+        answered = [g for g in self.generations if not g.problem]
+        alike = all(g.sense is Sense.EMPTY for g in answered)
+        return tuple(g for g in answered if alike or g.sense is Sense.BROKEN)
 
 
 class Pair(Struct, frozen=True):

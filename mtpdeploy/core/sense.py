@@ -29,10 +29,13 @@ DAMAGED = "\ufffd"
 class Sense(StrEnum):
     """
     What a reply looks like. BROKEN: the forward does not compute; ODD: it may, with a model of no sense.
+
+    EMPTY alone says nothing: a model that has ended its text and must go on may do so in tokens without one.
     """
 
     SOUND = "sound"
     ODD = "odd"
+    EMPTY = "empty"
     BROKEN = "broken"
 
 
@@ -55,7 +58,7 @@ def read_reply(text: str, tokens: int) -> Reading:
     """
     shown = "".join(text.split())
     if not shown:
-        return Reading(Sense.BROKEN, f"{tokens} tokens without a visible character")
+        return Reading(Sense.EMPTY, f"{tokens} tokens without a visible character")
     return _one_character(shown) or _repetition(text.split(), shown) or Reading(Sense.SOUND)
 
 

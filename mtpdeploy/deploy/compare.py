@@ -15,6 +15,7 @@ from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.outcome import Ascent, Report
 from mtpdeploy.core.proof import Pair, compare, measured
 from mtpdeploy.core.server import ServerSpec, changes
+from mtpdeploy.core.units import counted
 from mtpdeploy.deploy.attach import as_begun
 from mtpdeploy.deploy.background import in_background
 from mtpdeploy.deploy.ground import look
@@ -22,9 +23,10 @@ from mtpdeploy.deploy.order import Order, Tools
 from mtpdeploy.deploy.proof import running
 from mtpdeploy.deploy.up import ascent_id, begin
 from mtpdeploy.deploy.verify import verifier
-from mtpdeploy.errors import ConfigError, MtpDeployError
-from mtpdeploy.remote import lock
+from mtpdeploy.errors import BoxUnfit, ConfigError, MtpDeployError
+from mtpdeploy.remote import http, lock
 from mtpdeploy.remote.retry import HEARTBEAT, again
+from mtpdeploy.remote.stale import requests_running
 
 TRIES = 2
 """Attempts of each restart: one more where the first fails for a reason that passes by itself."""
@@ -72,14 +74,23 @@ def without_speculation(server: ServerSpec) -> ServerSpec:
 class Comparer:
     """
     One comparison of what runs on a box. `phase` may be read at any time, after an interruption too.
+
+    `take` restarts it although it is working on requests.
     """
 
     def __init__(
-        self, host: Host, tools: Tools, *, server: str | None = None, break_lock: bool = False
+        self,
+        host: Host,
+        tools: Tools,
+        *,
+        server: str | None = None,
+        take: bool = False,
+        break_lock: bool = False,
     ) -> None:
         self._host = host
         self._tools = tools
         self._name = server
+        self._take = take
         self._break_lock = break_lock
         self.phase = Phase.BEFORE
 
@@ -89,7 +100,7 @@ class Comparer:
 
         Raises:
             ConfigError: there is no run, or it was not asked to speculate.
-            BoxUnfit: it does not live, or something came into the way.
+            BoxUnfit: it does not live or is working on requests, or something came into the way.
             BoxLocked: somebody else deploys there.
             ConnectionLost: the box went out of reach for good.
         """
@@ -100,6 +111,8 @@ class Comparer:
                 f"`{record.server.name}` runs without speculation: there is nothing to compare",
                 hint="give it speculative_ flags, bring it up, and compare then",
             )
+        if not self._take:
+            self._require_idle(facts, record)
         order = self._order(record)
         lease = lock.take(
             tools.box,
@@ -117,6 +130,15 @@ class Comparer:
             raise
         finally:
             lock.release(tools.box, lease)
+
+    def _require_idle(self, facts: Facts, record: AttemptRecord) -> None:
+        ports = (record.server.port,)
+        count = requests_running(self._tools.box, ports, facts.python or http.PYTHON)
+        if count:
+            raise BoxUnfit(
+                f"`{record.server.name}` is working on {counted(count, 'request', 'requests')}",
+                hint="a comparison ends them: wait until it is idle, or give `--take`",
+            )
 
     def _order(self, record: AttemptRecord) -> Order:
         begun = as_begun(self._host, self._tools, record)

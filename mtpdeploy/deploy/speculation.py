@@ -209,7 +209,8 @@ def _because(found: Speculation) -> str:
             problems = [g.problem for g in found.generations]
             return problems[0] if problems else "the server takes no prompt that is worth asking"
         case Proof.NONSENSE:
-            first = next(g for g in found.generations if g.sense is not Sense.SOUND)
+            odd = [g for g in found.generations if not g.problem and g.sense is not Sense.SOUND]
+            first = (found.broken or odd)[0]
             return f"{first.kind}: {first.nonsense}"
         case Proof.NOT_SPECULATING if not told:
             return "the server tells no accept length"

@@ -27,6 +27,7 @@ from mtpdeploy.engines.sglang.counts import average, gauge
 from mtpdeploy.remote import http
 from mtpdeploy.remote.box import Box
 from mtpdeploy.remote.measure import measure
+from mtpdeploy.remote.stale import requests_running
 
 REQUEST_TIMEOUT = 180.0
 """Seconds for one completion: the first request may compile kernels (report RUN-0003: 236 s for all)."""
@@ -100,11 +101,12 @@ class Verifier:
             ConnectionLost: the line to the box broke.
         """
         self._info = self._server_info()
+        others = requests_running(self._box, (self._server.port,), self._python) if self._full else None
         checks = [self._answers()]
         found = Speculation(Proof.NOT_ANSWERING, because=checks[0].detail)
         if checks[0].passed:
             checks += [self._long_prompt(), self._two_at_once(), self._same_prefix()]
-            found = self._prove()
+            found = structs.replace(self._prove(), others=others or 0)
             checks += [*_makes_sense(found), _speculates(found, asked=self._server.mtp is not None)]
         checks += [self._as_asked(), self._applied()]
         accept = found.accept_length
@@ -259,7 +261,7 @@ def _makes_sense(found: Speculation) -> list[Check]:
         return []
     if not odd:
         return [Check(SENSE, True, f"{counted(len(answered), 'reply', 'replies')} of {_kinds(answered)}")]
-    first = max(odd, key=lambda g: g.sense is Sense.BROKEN)
+    first = (found.broken or odd)[0]
     told = f"{len(odd)} of {len(answered)} replies do not; {first.kind}: {first.nonsense}"
     return [Check(SENSE, False if found.broken else None, told)]
 

@@ -3,6 +3,7 @@ Clearing the way: ask who works, refuse what must not be ended, end the rest, an
 """
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -109,14 +110,16 @@ def in_the_way(host: str, blockers: list[Blocker]) -> BoxUnfit:
     )
 
 
-def requests_running(box: Box, blocker: Blocker, python: str = http.PYTHON) -> int | None:
+def requests_running(box: Box, ports: Sequence[int], python: str = http.PYTHON) -> int | None:
     """
     How many requests a server has at this moment, running or waiting; None where it does not say.
+
+    `ports` are where it listens, the likeliest first.
 
     Raises:
         ConnectionLost: the line to the box broke.
     """
-    for port in blocker.ports[:PORTS_ASKED]:
+    for port in ports[:PORTS_ASKED]:
         for path in LOAD_PATHS:
             reply = http.get(box, port, path, timeout=ASK_TIMEOUT, python=python)
             if reply.status == 0:
@@ -169,7 +172,7 @@ def metric_count(body: bytes) -> int | None:
 def _refuse_busy(box: Box, facts: Facts, clearance: Clearance, emit: Emit) -> None:
     running: dict[int, int] = {}
     for other in clearance.others:
-        count = requests_running(box, other, facts.python or http.PYTHON)
+        count = requests_running(box, other.ports, facts.python or http.PYTHON)
         if count is None:
             said = "does not say whether it works on requests; taken for idle"
             emit(Note(at=time.time(), text=f"{_named(other)} {said}"))

@@ -49,6 +49,15 @@ def test_no_figures_without_answers() -> None:
     assert ["  proof  NOT ANSWERING: died", "         start it"] == proof_lines(found)
 
 
+def test_a_server_that_was_busy() -> None:
+    """
+    Speeds that somebody else had a share of are said to be such.
+    """
+    said = "         2 requests of somebody else were running: these speeds are what was left"
+
+    assert said in proof_lines(structs.replace(SPECULATION, others=2))
+
+
 def test_power_that_is_not_known() -> None:
     """
     It is said, and why.

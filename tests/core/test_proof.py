@@ -21,6 +21,7 @@ from mtpdeploy.core.sense import Sense
 GOOD = Generation("prose", 1, tokens=96, verify_steps=40, accept_length=2.4, tokens_per_second=70.0)
 ODD = Generation("code", 1, tokens=96, verify_steps=40, accept_length=2.4, sense=Sense.ODD, nonsense="n")
 BROKEN = Generation("code", 1, tokens=96, sense=Sense.BROKEN, nonsense="nothing but `!`")
+EMPTY = Generation("prose", 1, tokens=96, sense=Sense.EMPTY, nonsense="96 tokens without a visible character")
 SILENT = Generation("code", 1, problem="no answer in time")
 
 
@@ -42,6 +43,9 @@ SILENT = Generation("code", 1, problem="no answer in time")
         ((GOOD, BROKEN), 2.4, True, Proof.NONSENSE),
         ((BROKEN,), None, False, Proof.NONSENSE),
         ((ODD, ODD), 1.0, True, Proof.NONSENSE),
+        ((EMPTY, ODD), 2.4, True, Proof.NONSENSE),
+        ((EMPTY, EMPTY), 2.4, True, Proof.NONSENSE),
+        ((GOOD, EMPTY), 2.4, True, Proof.SPECULATING),
     ],
 )
 def test_verdicts(
@@ -51,6 +55,25 @@ def test_verdicts(
     Silence before nonsense, nonsense before speed; one odd reply is no verdict.
     """
     assert proof is judge(generations, accept, asked=asked)
+
+
+@pytest.mark.parametrize(
+    ("generations", "broken"),
+    [
+        ((GOOD, BROKEN), 1),
+        ((EMPTY, EMPTY, SILENT), 2),
+        ((GOOD, EMPTY), 0),
+        ((ODD, EMPTY), 0),
+        ((ODD, ODD), 0),
+        ((SILENT,), 0),
+        ((), 0),
+    ],
+)
+def test_what_no_sound_forward_gives(generations: tuple[Generation, ...], broken: int) -> None:
+    """
+    One reply of `!` is enough; of empty ones all have to be.
+    """
+    assert broken == len(Speculation(Proof.NONSENSE, generations=generations).broken)
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ def test_sound(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sense", "why"),
     [
-        ("", Sense.BROKEN, "30 tokens without a visible character"),
-        (" \n\n\t ", Sense.BROKEN, "30 tokens without a visible character"),
+        ("", Sense.EMPTY, "30 tokens without a visible character"),
+        (" \n\n\t ", Sense.EMPTY, "30 tokens without a visible character"),
         ("!" * 96, Sense.BROKEN, "the logits are not numbers"),
         ("The" + "!" * 90, Sense.BROKEN, "the logits are not numbers"),
         ("! " * 40, Sense.BROKEN, "the logits are not numbers"),

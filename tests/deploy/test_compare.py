@@ -12,11 +12,15 @@ from mtpdeploy.core.events import AnyEvent, AttemptBegun, AttemptEnded
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy import compare as comparing
+from mtpdeploy.deploy.background import in_background
 from mtpdeploy.deploy.compare import Comparer, Comparison, Phase, without_speculation
 from mtpdeploy.deploy.journal import history
-from mtpdeploy.deploy.proof import running
-from mtpdeploy.errors import BoxLocked, ConfigError
+from mtpdeploy.deploy.proof import running, verify_running
+from mtpdeploy.errors import BoxLocked, BoxUnfit, ConfigError
+from mtpdeploy.remote import http
+from mtpdeploy.remote.stale import requests_running
 from tests.deploy.place import FITTING, SEED, Place
+from tests.e2e.client import until
 
 PLAIN = {name: value for name, value in FITTING.items() if not name.startswith("speculative_")}
 
@@ -94,6 +98,28 @@ class TestNothingToCompare:
         """
         with pytest.raises(ConfigError, match="there is no run"):
             compare(place)
+
+    def test_it_works_on_requests(self, make_place: Callable[..., Place], port: int) -> None:
+        """
+        It is left alone, unless it is to be taken.
+        """
+        place = make_place(speed=60.0)
+        place.up(place.server(port))
+        _, record = running(place.tools(), server=None)
+        sampling = {"max_new_tokens": 30000, "ignore_eos": True}
+        asking = {"text": "go on", "sampling_params": sampling}
+        busy = in_background(
+            lambda: http.post(place.box(), port, "/generate", asking, timeout=60, python="python3"), "busy"
+        )
+        until(lambda: requests_running(place.box(), (port,)) == 1, "a request that runs")
+        with pytest.raises(BoxUnfit, match="is working on 1 request"):
+            compare(place)
+
+        assert record.run == running(place.tools(), server=None)[1].run
+        assert not busy.done()
+        _, report = verify_running(place.tools(), server=None)
+        assert report.speculation is not None
+        assert 1 == report.speculation.others
 
     def test_somebody_else_deploys(self, place: Place, port: int) -> None:
         """
