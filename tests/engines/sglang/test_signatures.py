@@ -20,6 +20,7 @@ UNNAMED = {
     Cause.STALLED,
     Cause.VANISHED,
     Cause.BOX_RESTARTED,
+    Cause.GPU_FAULT,
     Cause.STOPPED,
     Cause.REQUESTS_REFUSED,
     Cause.UNKNOWN,
