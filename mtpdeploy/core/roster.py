@@ -2,6 +2,8 @@
 Which child processes a server has, and which it has lost while it lives on.
 """
 
+from collections.abc import Collection
+
 from mtpdeploy.core.patience import Activity, Worker
 
 SCHEDULER, DETOKENIZER = "sglang::scheduler", "sglang::detokenizer"
@@ -21,6 +23,15 @@ a scheduler was killed (SGLang 0.5.23, logs s05 and s10), older ones never do (t
 
 UNSEEN = Worker(0, "", SCHEDULER)
 """A scheduler that must have been there; its pid is not known."""
+
+
+def lacks_scheduler(titles: Collection[str]) -> bool:
+    """
+    Whether a server of which these titles live, and which has begun to load, has no scheduler.
+
+    The detokenizer shows that titles are to be seen there; without it nothing is concluded.
+    """
+    return DETOKENIZER in titles and not any(title.startswith(SCHEDULER) for title in titles)
 
 
 class Roster:
@@ -45,7 +56,7 @@ class Roster:
         missing = [worker for worker in self._present | self._gone.keys() if worker.title not in titles]
         missing = [worker for worker in missing if (worker.pid, worker.start) not in known]
         seen = titles | {worker.title for worker in missing}
-        if scheduling and DETOKENIZER in titles and not any(title.startswith(SCHEDULER) for title in seen):
+        if scheduling and DETOKENIZER in titles and lacks_scheduler(seen):
             missing.append(UNSEEN)
         self._gone = {worker: self._gone.get(worker, now) for worker in missing}
         self._present = present

@@ -7,6 +7,7 @@ from msgspec import Struct
 from mtpdeploy.core.launch import AttemptRecord, RunState, run_state, told_by_name
 from mtpdeploy.core.machine import Facts, RunRecord
 from mtpdeploy.core.outcome import Outcome
+from mtpdeploy.core.roster import lacks_scheduler
 from mtpdeploy.deploy.runs import is_meant, listens_of, require_runs
 from mtpdeploy.deploy.up import read_outcome, read_record
 
@@ -15,7 +16,8 @@ class RunStatus(Struct, frozen=True):
     """
     One run on the box: what was asked, what runs, how it stands.
 
-    `state` is `ready` where the outcome says so and the process lives, else what the files say. Of a run
+    `state` is `ready` where the outcome says so and the process lives, and its scheduler with it, else what
+    the files say. Of a run
     whose record cannot be read only what its name and its processes tell is there.
     """
 
@@ -85,11 +87,22 @@ def _without_record(facts: Facts, run: RunRecord) -> RunStatus:
     )
 
 
+def _titles(facts: Facts, run: RunRecord) -> set[str]:
+    """
+    The titles of the child processes of a run.
+    """
+    members = {member.pid for member in run.family}
+    workers = [p for p in facts.processes if p.id.pid in members and p.kind == "worker"]
+    return {worker.command.split(" ")[0] for worker in workers}
+
+
 def _status(facts: Facts, run: RunRecord, record: AttemptRecord, outcome: Outcome | None) -> RunStatus:
     state = run_state(run)
     proved = outcome.report if outcome else None
     told: str = state
-    if state is RunState.RUNNING and proved is not None:
+    if state is RunState.RUNNING and proved is not None and lacks_scheduler(_titles(facts, run)):
+        told = f"{state}, but its scheduler is gone: it answers nothing"
+    elif state is RunState.RUNNING and proved is not None:
         told = proved.state
     elif state is not RunState.RUNNING and outcome is not None and outcome.verdict is not None:
         told = f"{state}: {outcome.verdict.cause}"

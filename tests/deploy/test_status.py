@@ -2,6 +2,8 @@
 What runs on a box, told from its files and processes alone.
 """
 
+from msgspec import structs
+
 from mtpdeploy.core.machine import Facts, ProcessId, RunRecord
 from mtpdeploy.deploy.down import take_down
 from mtpdeploy.deploy.status import is_living, statuses
@@ -23,6 +25,20 @@ class TestStatuses:
         assert ascent.ready.report.accept_length == status.accept_length
         assert ascent.ready.log == status.log
         assert ascent.id == status.ascent
+        assert is_living(status)
+
+    def test_a_server_whose_scheduler_is_gone(self, place: Place, port: int) -> None:
+        """
+        What was ready and lost its scheduler is not `ready`, though its main process and its port are there.
+        """
+        place.up(place.server(port))
+        facts = place.facts()
+        left = tuple(p for p in facts.processes if not p.command.startswith("sglang::scheduler"))
+
+        (status,) = statuses(structs.replace(facts, processes=left))
+
+        assert len(left) == len(facts.processes) - 1
+        assert "running, but its scheduler is gone: it answers nothing" == status.state
         assert is_living(status)
 
     def test_a_failed_attempt(self, place: Place, port: int) -> None:
