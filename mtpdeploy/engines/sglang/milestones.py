@@ -160,6 +160,15 @@ def stage_of(body: str) -> StageLine | None:
     return None
 
 
+def tells_arguments(text: str) -> bool:
+    """
+    Whether a record, or its message alone, prints the resolved arguments. Code in a traceback, which names
+    them as well, does not.
+    """
+    at = text.find("server_args=", 0, HEAD)
+    return at >= 0 and text.startswith(("ServerArgs(", "{"), at + len("server_args="))
+
+
 def arguments_of(body: str) -> dict[str, str]:
     """
     The arguments worth knowing from a server_args line, in either of its forms (0.5.6, 0.5.19).

@@ -106,7 +106,7 @@ class Start:
         Whether a line can only belong to another start: arguments where this one is past its own, or a
         refusal of arguments where this one has ended.
         """
-        if "server_args=" in text[: milestones.HEAD]:
+        if milestones.tells_arguments(text):
             open_one = self._open is not None and not self._open.is_cut and self._open.finding
             past = self._ending or self._findings or self._stages or open_one
             return bool(past) and self.stage is not Stage.ARGUMENTS
@@ -172,7 +172,7 @@ class Start:
 
     def _record(self, number: int, rank: str, body: str) -> list[Milestone]:
         self._headless = False
-        if "server_args=" in body[:60]:
+        if milestones.tells_arguments(body):
             return self._arguments(number, body)
         if self._ending or self._announced(number, rank, body):
             return []

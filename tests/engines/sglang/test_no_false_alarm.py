@@ -58,6 +58,18 @@ class TestEverySignature:
         assert ((), None) == (reading.findings, reading.fatal)
 
     @pytest.mark.parametrize("name", LOGS)
+    def test_one_start_is_one_start(self, name: str) -> None:
+        """
+        A log has as many starts as it prints resolved arguments; code that names them begins none.
+        """
+        lines = LOGS[name][0]
+        code = "    tree_cache = Cache(params=params, server_args=server_args)"
+        printed = [line for line in lines if re.match(r"\[20[^]]+\] server_args=[S{]", line)]
+        starts = recorded.read([*lines, "Traceback (most recent call last):", code]).earlier
+
+        assert max(1, len(printed)) >= 1 + len(starts)
+
+    @pytest.mark.parametrize("name", LOGS)
     def test_words_alone_point_to_no_other_cause(self, name: str) -> None:
         """
         Searched in every single line at the stage that the log had reached, no named signature of another
