@@ -152,6 +152,10 @@ def _proof(outcome: Outcome) -> list[str]:
     return [line.replace("  proof  ", "proof     ") for line in verdict_of(found)] if found and loud else []
 
 
+MUCH_LESS = 10
+"""A server that takes this many times fewer requests than it was asked for is not what anybody wanted."""
+
+
 def _runs(outcome: Outcome) -> list[str]:
     """
     What the server itself says that it can take, which may be less than was asked for.
@@ -159,7 +163,17 @@ def _runs(outcome: Outcome) -> list[str]:
     figures = outcome.report.figures if outcome.report else {}
     named = {"max_running_requests": "requests at a time", "max_total_num_tokens": "tokens in all"}
     told = [f"{figures[name]:,.0f} {words}" for name, words in named.items() if figures.get(name)]
-    return [f"runs      {', '.join(told)}"] if told else []
+    if not told:
+        return []
+    runs, asked = figures.get("max_running_requests"), outcome.server.number("max_running_requests")
+    if not runs or not asked or runs >= asked:
+        return [f"runs      {', '.join(told)}"]
+    if runs * MUCH_LESS > asked:
+        return [f"runs      {', '.join(told)}; {asked:,.0f} were asked for"]
+    return [
+        f"runs      CAPPED: {', '.join(told)}; {asked:,.0f} were asked for, and the others wait",
+        f"          `mtpdeploy plan --solve --want requests={asked:.0f}` tells what more would take",
+    ]
 
 
 def same_box(on: str, config_file: str | None) -> str:

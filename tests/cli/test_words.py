@@ -173,7 +173,7 @@ class TestHandOver:
             "endpoint  http://127.0.0.1:30000/v1 on box, model /models/Qwen3.6-27B",
             f"tunnel    mtpdeploy tunnel {on} --port 30000   (keeps localhost:30000 open)",
             "conceded  max_running_requests 512 → 16",
-            "runs      12 requests at a time",
+            "runs      12 requests at a time; 16 were asked for",
             f"log       box:{READY.log}",
             "copy      /here",
             "stop      mtpdeploy down --on 'ssh -p 19248 root@192.0.2.1' --config 'my hosts.toml'",
@@ -186,6 +186,30 @@ class TestHandOver:
         as_asked = structs.replace(ASCENT, outcomes=(structs.replace(READY, server=ASCENT.asked),))
 
         assert "conceded  nothing" in words.hand_over(as_asked, on="--on box", local_log="")
+
+    @pytest.mark.parametrize(
+        ("asked", "told"),
+        [
+            (12, ["runs      12 requests at a time"]),
+            (119, ["runs      12 requests at a time; 119 were asked for"]),
+            (
+                120,
+                [
+                    "runs      CAPPED: 12 requests at a time; 120 were asked for, and the others wait",
+                    "          `mtpdeploy plan --solve --want requests=120` tells what more would take",
+                ],
+            ),
+        ],
+    )
+    def test_fewer_requests_than_asked(self, asked: int, told: list[str]) -> None:
+        """
+        What SGLang capped is told beside what was asked for; a tenth of it loudly.
+        """
+        server = READY.server.with_flags(max_running_requests=asked)
+        capped = structs.replace(ASCENT, outcomes=(structs.replace(READY, server=server),))
+        lines = words.hand_over(capped, on="--on box", local_log="")
+
+        assert told == [line for line in lines if line.startswith(("runs", "     "))]
 
     def test_nothing_to_hand_over(self) -> None:
         """
