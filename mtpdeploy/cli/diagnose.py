@@ -67,7 +67,7 @@ def command(
 
 def _of_box(asked: options.Asked, attempt: int | None) -> "Inquest":
     """
-    The newest attempt on a box, judged by its log and its exit status, and by what the box told at its end.
+    The newest attempt on a box, judged by its log, its exit status and what the box tells of its end.
     """
     import tempfile  # noqa: PLC0415 - only for this
 
@@ -79,10 +79,10 @@ def _of_box(asked: options.Asked, attempt: int | None) -> "Inquest":
     from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
 
     with tempfile.NamedTemporaryFile(prefix="mtpdeploy-", suffix=".log") as file:
-        run, record = save_remote(asked, attempt, file)
+        run, record, after = save_remote(asked, attempt, file)
         # What somebody stopped did not fail by that.
         status = None if run.stopped_by else run.exit_status
-        held = hold(file.name, SGLANG, exit_status=status, version=record.sglang_version)
+        held = hold(file.name, SGLANG, exit_status=status, version=record.sglang_version, after=after)
         return structs.replace(with_conclusion(held, read_outcome(run), SGLANG), name=run.name)
 
 

@@ -18,11 +18,12 @@ from mtpdeploy.cli.options import Asked
 from mtpdeploy.cli.plain import Plain
 from mtpdeploy.core.launch import AttemptRecord
 from mtpdeploy.core.machine import Facts, RunRecord
+from mtpdeploy.deploy.aftermath import told_later
 from mtpdeploy.deploy.attach import newest
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.journal import history, state_directory
 from mtpdeploy.deploy.order import Tools
-from mtpdeploy.deploy.up import read_record
+from mtpdeploy.deploy.up import read_outcome, read_record
 from mtpdeploy.errors import ConfigError
 from mtpdeploy.remote.follow import QUEUE_EVENTS, Follower, LogSource, reader_on
 from mtpdeploy.remote.frames import Ended, FollowEvent, Gone, Heartbeat, LineBack, LineLost, NewBytes
@@ -72,9 +73,12 @@ def print_remote(asked: Asked, attempt: int | None, *, follow: bool) -> int:
     return 0
 
 
-def save_remote(asked: Asked, attempt: int | None, out: IO[bytes]) -> tuple[RunRecord, AttemptRecord]:
+def save_remote(
+    asked: Asked, attempt: int | None, out: IO[bytes]
+) -> tuple[RunRecord, AttemptRecord, dict[str, str] | None]:
     """
-    Write the log of a run on the box into a file, as far as it goes now; returns whose it is.
+    Write the log of a run on the box into a file, as far as it goes now; returns whose it is, and what the
+    box tells of its end (None where it has not failed).
 
     Raises:
         ConfigError: there is no such run.
@@ -83,7 +87,8 @@ def save_remote(asked: Asked, attempt: int | None, out: IO[bytes]) -> tuple[RunR
         facts = look(tools, None)
         run, record = _choose(facts, asked.server, attempt)
         _write_log(out, tools, facts, run, record, follow=False)
-    return run, record
+        after = told_later(run, record, read_outcome(run), facts, tools)
+    return run, record, after
 
 
 def _choose(facts: Facts, server: str | None, attempt: int | None) -> tuple[RunRecord, AttemptRecord]:

@@ -6,7 +6,7 @@ import codecs
 import gzip
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import BufferedReader, RawIOBase
@@ -16,10 +16,11 @@ from typing import IO, cast
 from msgspec import Struct, structs
 
 from mtpdeploy.core.diagnosis import Cause, End, Evidence, Milestone, Next, Stage, Verdict, diagnose
+from mtpdeploy.core.judgement import judge
 from mtpdeploy.core.lines import Lines
 from mtpdeploy.core.outcome import Outcome
 from mtpdeploy.core.wrappings import find_wrappings, unwrap
-from mtpdeploy.engines.base import EarlierStart, Engine
+from mtpdeploy.engines.base import EarlierStart, Engine, LogReading
 from mtpdeploy.errors import ConfigError
 
 PIECE = 1 << 20
@@ -84,16 +85,26 @@ class Inquest(Struct, frozen=True):
     before: tuple[Before, ...] = ()
 
 
-def hold(name: str, engine: Engine, *, exit_status: int | None = None, version: str = "") -> Inquest:
+def hold(
+    name: str,
+    engine: Engine,
+    *,
+    exit_status: int | None = None,
+    version: str = "",
+    after: Mapping[str, str] | None = None,
+) -> Inquest:
     """
     Judge a log file, gzipped or not; `-` is standard input. `version` is SGLang's, where it is known.
+
+    `after` is what the box told of the server's end; None where it was not asked, or the server has not
+    failed as far as is known.
 
     Raises:
         ConfigError: it cannot be read.
     """
     try:
         with _opened(name) as file:
-            return _judge(name, file, engine, exit_status, version)
+            return _judge(name, file, engine.reading(version), engine, exit_status, after)
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{name} cannot be read: {reason}", hint="give a log file, or `-`") from None
@@ -160,8 +171,15 @@ def _plain(file: IO[bytes]) -> IO[bytes]:
     return peeked
 
 
-def _judge(name: str, file: IO[bytes], engine: Engine, exit_status: int | None, version: str) -> Inquest:
-    reading, lines = engine.reading(version), Lines()
+def _judge(
+    name: str,
+    file: IO[bytes],
+    reading: LogReading,
+    engine: Engine,
+    exit_status: int | None,
+    after: Mapping[str, str] | None,
+) -> Inquest:
+    lines = Lines()
     reached: list[Reached] = []
     moment, last, count = None, "", 0
     for piece in _pieces(file):
@@ -173,10 +191,11 @@ def _judge(name: str, file: IO[bytes], engine: Engine, exit_status: int | None, 
                 if milestone.line == reading.begun:
                     reached.clear()
                 reached.append(Reached(milestone, moment))
-    evidence = reading.evidence(End.EXITED, exit_status, {})
+    end = End.VANISHED if after is not None and exit_status is None else End.EXITED
+    evidence = reading.evidence(end, exit_status, after or {})
     verdict = None
-    if reading.fatal is not None or (exit_status not in (None, 0)) or evidence.findings:
-        verdict = diagnose(evidence, engine.knowledge)
+    if reading.fatal is not None or exit_status not in (None, 0) or evidence.findings or after is not None:
+        verdict = judge(evidence, engine.knowledge)
     return Inquest(
         name=name,
         lines=count,
@@ -203,7 +222,7 @@ def with_conclusion(inquest: Inquest, outcome: Outcome | None, engine: Engine) -
     The inquest with the verdict that was reached when the attempt ended, where the box was asked then: what
     it told of the death is in no log.
     """
-    if outcome is None or outcome.verdict is None or not outcome.after:
+    if outcome is None or outcome.verdict is None or outcome.end is End.LOST or not outcome.after:
         return inquest
     return structs.replace(inquest, verdict=outcome.verdict, answers=_answers(engine, outcome.verdict))
 

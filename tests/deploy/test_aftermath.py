@@ -4,13 +4,15 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from msgspec import json
+from msgspec import json, structs
 
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End
 from mtpdeploy.core.events import AnyEvent
+from mtpdeploy.core.launch import AttemptRecord
 from mtpdeploy.core.outcome import Outcome
 from mtpdeploy.demo.home import Hostile
+from mtpdeploy.demo.site.sglang import kernel, processes
 from mtpdeploy.deploy import aftermath
 from mtpdeploy.errors import CommandFailed, ConnectionLost
 from mtpdeploy.remote import aftermath as remote
@@ -137,6 +139,61 @@ def test_a_server_killed_by_somebody(make_place: MakePlace, port: int, *, whole:
     assert outcome.verdict is not None
     assert (end, Cause.VANISHED) == (outcome.end, outcome.verdict.cause)
     assert any("no kill for memory since the launch" in text for text in outcome.verdict.further)
+
+
+class TestNobodySawIt:
+    """
+    A server that served, and died when its client was long gone.
+    """
+
+    def test_the_box_is_asked_later(self, place: Place, port: int) -> None:
+        """
+        Its outcome says ready; the kill since its launch is still counted.
+        """
+        outcome = one_attempt(place, port)
+        kernel.kill_for_memory(place.home.path, 1, "python")
+        run = kill_run(place)
+        facts = place.facts()
+        (ended,) = facts.runs
+        record = json.decode(ended.attempt.encode(), type=AttemptRecord)
+        told = aftermath.told_later(ended, record, outcome, facts, place.tools())
+
+        assert (End.READY, run) == (outcome.end, ended.name)
+        assert told is not None
+        assert "(+1 since the launch)" in told["oom_kill"]
+
+    def test_one_that_lives_or_was_seen_is_not_asked_for(self, place: Place, port: int) -> None:
+        """
+        Nor one that was stopped, nor one after which others were started.
+        """
+        outcome = one_attempt(place, port)
+        facts = place.facts()
+        (living,) = facts.runs
+        record = json.decode(living.attempt.encode(), type=AttemptRecord)
+        dead = structs.replace(living, alive=False, exit_status=137)
+        later = structs.replace(facts, runs=(dead, structs.replace(dead, name="99999999-000000Z-x-y-1")))
+        never = place.tools(box=None)
+
+        for run, seen, among in (
+            (living, outcome, facts),
+            (structs.replace(dead, exit_status=0), outcome, facts),
+            (structs.replace(dead, stopped_by="me"), outcome, facts),
+            (dead, structs.replace(outcome, end=End.EXITED), facts),
+            (dead, outcome, later),
+        ):
+            assert aftermath.told_later(run, record, seen, among, never) is None
+
+
+def kill_run(place: Place) -> str:
+    """
+    SIGKILL everything of the newest run, its supervisor first; its name.
+    """
+    (run,) = place.facts().runs
+    assert run.process is not None
+    os.kill(run.process.pid, signal.SIGKILL)
+    for pid, start, _ in place.home.living():
+        processes.end(pid, start)
+    return run.name
 
 
 class TestTheLookFails:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from mtpdeploy.core.diagnosis import Cause, Next, Verdict
+from mtpdeploy.core.diagnosis import Cause, End, Next, Verdict
 from mtpdeploy.core.outcome import Outcome
 from mtpdeploy.deploy.inquest import Inquest, hold, with_conclusion
 from mtpdeploy.engines.sglang import SGLANG
@@ -37,10 +37,31 @@ def test_what_the_box_told_then_is_told_again(silent: Inquest) -> None:
     assert "no-hierarchical-cache" in [name for name, _ in told.answers]
 
 
+def test_what_the_box_tells_now_is_weighed(tmp_path: Path) -> None:
+    """
+    A server that went without an exit record, and nobody saw it: the box may still know why.
+    """
+    log = tmp_path / "silent.log"
+    log.write_bytes(b"[2026-12-01 03:07:28] Load weight begin. avail mem=94.32 GB\n")
+    killed = hold(str(log), SGLANG, after={"oom_kill": KILLED.because}).verdict
+    vanished = hold(str(log), SGLANG, after={}).verdict
+
+    assert killed is not None
+    assert vanished is not None
+    assert (Cause.HOST_OOM_KILLED, KILLED.because) == (killed.cause, killed.because)
+    assert Cause.VANISHED is vanished.cause
+    assert hold(str(log), SGLANG).verdict is None
+
+
 @pytest.mark.parametrize(
     "outcome",
-    [None, OUTCOME, structs.replace(OUTCOME, verdict=None, after={"disk": "x"})],
-    ids=["no outcome", "the box was not asked", "no verdict"],
+    [
+        None,
+        OUTCOME,
+        structs.replace(OUTCOME, verdict=None, after={"disk": "x"}),
+        structs.replace(OUTCOME, end=End.LOST, after={"lost": "x"}),
+    ],
+    ids=["no outcome", "the box was not asked", "no verdict", "nobody saw the end"],
 )
 def test_else_the_log_decides(outcome: Outcome | None, silent: Inquest) -> None:
     """
