@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 
 from mtpdeploy.core.aftermath import Aftermath, Baseline, MemoryGroup, Room, facts
@@ -52,6 +54,17 @@ def test_an_old_kill_explains_nothing() -> None:
     assert set() == EXPLAINING & told.keys()
     assert "its control group counts no kill for memory since the launch" == told["no_oom_kill"]
     assert "untold" not in told
+
+
+@given(st.lists(st.text() | st.from_regex(r"NVRM: Xid \(.*\): \d+.*|.*Killed process \d+ \(.*\).*")))
+def test_whatever_the_kernel_says_is_survived(lines: list[str]) -> None:
+    """
+    The kernel's log is text of others: any of it gives facts, and none of it a restart or a full disk.
+    """
+    told = facts(structs.replace(QUIET, kernel=tuple(lines)))
+
+    assert set() == {"box_restarted", "disk_full", "shm_full", "gpu_lost", "oom_kill"} & told.keys()
+    assert all(told.values())
 
 
 class TestMemory:

@@ -1,7 +1,9 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mtpdeploy.core.diagnosis import Cause, End, Evidence, Finding, Next, Stage, Verdict
-from mtpdeploy.core.judgement import judge
+from mtpdeploy.core.judgement import NAMELESS, SEEN_OF_A_GPU, STRONG, UNEXPLAINED, WEAK, judge
 from mtpdeploy.engines.sglang.causes import KNOWLEDGE
 
 OOM = "most likely the memory limit of its control group: `oom_kill 1` (+1 since the launch), limit 62.00 GiB"
@@ -188,6 +190,44 @@ class TestTheLogIsSilent:
         found = verdict("oom_kill", "disk_full", "xid")
 
         assert (OOM, (SAID["xid"], SAID["disk_full"])) == (found.because, found.further)
+
+
+ROOT_CAUSES = sorted(set(Cause) - {*NAMELESS, *SEEN_OF_A_GPU, *UNEXPLAINED, Cause.HOST_OOM_KILLED})
+ENDS = (End.EXITED, End.VANISHED, End.STALLED, End.DOOMED, End.DEAF)
+
+
+class TestLaws:
+    """
+    What holds for every combination.
+    """
+
+    @given(st.sets(st.sampled_from(sorted(SAID))), st.sampled_from(ROOT_CAUSES), st.sampled_from(ENDS))
+    def test_a_root_cause_of_the_log_is_never_overruled(self, after: set[str], log: Cause, end: End) -> None:
+        """
+        Whatever the box says, the proof stays; all that may explain a death is told beside it.
+        """
+        found = verdict(*sorted(after), log=log, end=end)
+
+        assert (log, "the line", KNOWLEDGE[log].next) == (found.cause, found.proof, found.next)
+        assert {SAID[name] for name in after & {*STRONG, *WEAK}} <= set(found.further)
+
+    @given(
+        st.sets(st.sampled_from(sorted(SAID))),
+        st.none() | st.sampled_from(sorted(Cause)),
+        st.sampled_from(ENDS),
+        st.sampled_from([None, 0, 1, 135, 137, 139]),
+    )
+    def test_nothing_is_told_twice_or_lost(
+        self, after: set[str], log: Cause | None, end: End, status: int | None
+    ) -> None:
+        """
+        Every fact that may explain a death is what the verdict rests on, or stands beside it, once.
+        """
+        found = verdict(*sorted(after), log=log, end=end, status=status)
+        told = [found.because, *found.further]
+
+        assert all(1 == told.count(SAID[name]) for name in after & {*STRONG, *WEAK})
+        assert (KNOWLEDGE[found.cause].next, True) == (found.next, bool(found.remedy))
 
 
 class TestOrderedEnds:
