@@ -23,8 +23,15 @@ class Rooms:
         self.children = {name: (path, *self._child(path)) for name, path in places.items()}
 
     def _child(self, path: str) -> tuple[int, int]:
+        """
+        Pid and the pipe of the answer; pid 0 and an empty pipe where the box has no room for a child.
+        """
         reader, writer = os.pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(writer)
+            return 0, reader
         if pid == 0:
             try:
                 os.setsid()
@@ -47,7 +54,7 @@ class Rooms:
             ready, _, _ = select.select([reader], [], [], max(0.0, until - time.monotonic()))
             text = os.read(reader, 4096) if ready else b""
             os.close(reader)
-            if not ready:
+            if not ready and pid > 0:
                 os.kill(pid, signal.SIGKILL)
             if text:
                 device, free, total, files_free, files = json.loads(text)

@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -5,6 +6,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from mtpdeploy.onbox.rooms import Rooms
 
@@ -43,6 +46,19 @@ def test_a_disk_is_told_once(tmp_path: Path) -> None:
     places = {"first": str(tmp_path), "second": str(tmp_path / "below"), "none": "relative/nowhere"}
 
     assert "second" not in Rooms(places).answer(time.monotonic() + 20)
+
+
+def test_a_box_that_can_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    After a death for want of memory there may be none for a child: then nothing is told of disks.
+    """
+
+    def fork() -> int:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(os, "fork", fork)
+
+    assert {} == Rooms({"one": "/"}).answer(time.monotonic() + 20)
 
 
 def test_one_that_hangs_holds_nothing_up() -> None:
