@@ -47,6 +47,7 @@ def command(host: str | None, server: str | None, count: int, *, as_json: bool) 
             rows.append(
                 (
                     tables.when(outcome.started_at),
+                    past.ascent.id.rpartition("-")[2] if first else "",
                     past.ascent.host if first else "",
                     past.ascent.asked.name if first else "",
                     str(outcome.attempt),
@@ -55,7 +56,9 @@ def command(host: str | None, server: str | None, count: int, *, as_json: bool) 
                     duration(outcome.seconds),
                 )
             )
-    click.echo(tables.table(("started", "host", "server", "attempt", "rung", "then", "after"), rows))
+    click.echo(
+        tables.table(("started", "ascent", "host", "server", "attempt", "rung", "then", "after"), rows)
+    )
     return None
 
 

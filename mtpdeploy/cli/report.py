@@ -37,9 +37,9 @@ def command(
     """
     Write an ascent as one HTML file: every attempt with its configuration, stages, memory and verdict.
 
-    ASCENT is a name as `history --json` has it, its beginning or its last part; without it, or with
-    `latest`, the newest. Values that look like secrets are left out, also without --redact; ports stay.
-    With --bundle alone only the bundle is written. Prints the path.
+    ASCENT is the last part of its name, as `history` shows it, its beginning, or the whole; without it, or
+    with `latest`, the newest. Values that look like secrets are left out, also without --redact; ports
+    stay. With --bundle alone only the bundle is written. Prints the path.
     """
     if as_json and output == "-":
         raise click.UsageError("`--json` and `--output -` exclude each other")

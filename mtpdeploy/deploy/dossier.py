@@ -50,7 +50,9 @@ def read_dossier(folder: Path, engine: Engine) -> Dossier:
     runs = sorted(path for path in _listed(folder, problems) if path.is_dir())
     parts, afterwards = _by_attempt(told)
     found = [_read_run(run, parts, problems) for run in runs]
-    ascent = _decoded(folder / ASCENT_FILE, Ascent, problems if not found else [])
+    begun = any(tried.outcome is not None for tried in found)
+    there = begun or (folder / ASCENT_FILE).exists()  # it is written when a first attempt has ended
+    ascent = _decoded(folder / ASCENT_FILE, Ascent, problems) if there else None
     known = {tried.run for tried in found}
     found += [
         Tried(number=o.attempt, run=o.run, outcome=o)
@@ -63,7 +65,6 @@ def read_dossier(folder: Path, engine: Engine) -> Dossier:
     ]
     if ascent is None:
         ascent = _ascent_of(folder.name, whole, clients)
-        problems.append(f"{ASCENT_FILE} is missing or damaged: the ascent is put together from its runs")
     last = whole[-1].outcome if whole else None
     ended = last is not None and (ascent.ready is not None or bool(ascent.stopped_because))
     return Dossier(
@@ -168,9 +169,15 @@ def _read_run(path: Path, parts: dict[int, list[AnyEvent]], problems: list[str])
 
 
 def _ascent_of(name: str, whole: list[Tried], clients: tuple[Client, ...]) -> Ascent:
-    records = [tried.record for tried in whole if tried.record is not None]
-    server = next((tried.server for tried in whole if tried.server is not None), None)
-    asked = records[-1].asked if records else server or ServerSpec(name="not known", flags={})
-    outcomes = tuple(tried.outcome for tried in whole if tried.outcome is not None)
-    host = clients[-1].host.name if clients else "a host that is not recorded"
-    return Ascent(id=records[-1].ascent if records else name, host=host, asked=asked, outcomes=outcomes)
+    """
+    An ascent put together from its runs and its clients.
+    """
+    asked = [tried.record.asked for tried in whole if tried.record is not None]
+    asked += [client.asked for client in clients]
+    asked += [tried.server for tried in whole if tried.server is not None]
+    return Ascent(
+        id=name,
+        host=clients[-1].host.name if clients else "a host that is not recorded",
+        asked=asked[0] if asked else ServerSpec(name="a server that is not recorded", flags={}),
+        outcomes=tuple(tried.outcome for tried in whole if tried.outcome is not None),
+    )

@@ -21,6 +21,7 @@ from mtpdeploy.core.events import TRANSIENT, AnyEvent
 from mtpdeploy.core.launch import OUTCOME_FILE, STACKS_FILE, AttemptRecord
 from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.outcome import Ascent, Outcome
+from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.errors import ConfigError
 from mtpdeploy.remote.frames import LogChanged
 from mtpdeploy.remote.link import HEAD
@@ -79,13 +80,15 @@ class Client(Struct, frozen=True):
     """
     One client that worked on an ascent: who, with which mtpdeploy, and the box as it surveyed it first.
 
-    `facts` go without what others run there: no processes, no run directories.
+    `asked` is the server that the user wants there. `facts` go without what others run there: no processes,
+    no run directories.
     """
 
     at: float
     name: str
     version: str
     host: Host
+    asked: ServerSpec
     facts: Facts
 
 
@@ -108,14 +111,14 @@ class Journal:
         if not isinstance(event, TRANSIENT):
             _append(self.folder / EVENTS_FILE, json.encode(event) + b"\n")
 
-    def client(self, name: str, host: Host, facts: Facts, at: float) -> None:
+    def client(self, name: str, host: Host, asked: ServerSpec, facts: Facts, at: float) -> None:
         """
         Write down who works on this ascent from now on, and what the box is like.
         """
         told = structs.replace(
             facts, processes=(), gpu_holders=(), port_holders=(), runs=(), sglang_flags=(), noise=""
         )
-        client = Client(at=at, name=name, version=own_version(), host=host, facts=told)
+        client = Client(at=at, name=name, version=own_version(), host=host, asked=asked, facts=told)
         _append(self.folder / CLIENTS_FILE, json.encode(client) + b"\n")
 
     def run_folder(self, run: str) -> Path:

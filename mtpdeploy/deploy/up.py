@@ -114,7 +114,7 @@ def begin(order: Order, tools: Tools, facts: Facts, lease: lock.Lease, ascent: A
     A climb whose events are written down, too.
     """
     journal = Journal(tools.state, ascent.id)
-    journal.client(lock.whoami(), order.host, facts, tools.clock.now())
+    journal.client(lock.whoami(), order.host, ascent.asked, facts, tools.clock.now())
 
     def emit(event: AnyEvent) -> None:
         journal.event(event)

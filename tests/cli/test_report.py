@@ -286,6 +286,16 @@ class TestChoice:
         }.items():
             assert f"{place}: mtpdeploy report" in page(run, *words).words
 
+    def test_history_names_them(self, folder: Path, run: Run) -> None:
+        """
+        What stands there is enough.
+        """
+        keep(folder / "state")
+        row = run("history").out.splitlines()[2].split()
+
+        assert ID.rpartition("-")[2] == row[2]
+        assert [] == page(run, row[2]).faults
+
     @pytest.mark.parametrize(
         ("words", "error"),
         [

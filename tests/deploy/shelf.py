@@ -33,7 +33,7 @@ def keep(
     An ascent of two attempts: one that failed with `text` wherever text may stand, and one that is ready.
     """
     journal = Journal(state, ascent)
-    journal.client(RECORD.client, host, facts, AT)
+    journal.client(RECORD.client, host, asked, facts, AT)
     server = asked.with_flags(max_running_requests=48)
     verdict = structs.replace(VERDICT, proof=text, because=text, remedy=text)
     failed = structs.replace(

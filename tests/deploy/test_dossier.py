@@ -21,7 +21,7 @@ from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.redaction import Redactor, known_of
 from mtpdeploy.engines.sglang import SGLANG
 from mtpdeploy.render import render_report
-from tests.deploy.examples import AT, FACTS
+from tests.deploy.examples import ASKED, AT, BOX, FACTS
 from tests.deploy.place import SEED, Place
 from tests.deploy.shelf import ID, keep
 
@@ -76,8 +76,26 @@ class TestWhole:
         running = read_dossier(folder, SGLANG)
 
         assert (False, False) == (between.finished, running.finished)
+        assert () == running.problems
         assert [None] == [tried.outcome for tried in running.tried]
         assert ("qwen", "box") == (running.ascent.asked.name, running.ascent.host)
+
+    def test_an_ascent_that_launched_nothing(self, tmp_path: Path) -> None:
+        """
+        Is told by its client and its error.
+        """
+        journal = Journal(tmp_path, ID)
+        journal.client("ada@laptop", BOX, ASKED, FACTS, AT)
+        journal.event(events.Failed(AT, error="the port is taken", hint="stop it", exit_status=4))
+        dossier = read_dossier(journal.folder, SGLANG)
+
+        assert ((), (), "box", ASKED) == (
+            dossier.tried,
+            dossier.problems,
+            dossier.ascent.host,
+            dossier.ascent.asked,
+        )
+        assert dossier.error is not None
 
     def test_an_error_that_ended_it(self, tmp_path: Path) -> None:
         """

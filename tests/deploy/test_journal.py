@@ -55,7 +55,7 @@ class TestEvents:
         journal.event(EVENTS[0])
         journal.outcome(OUTCOME)
         journal.ascent(Ascent("a", "h", SERVER))
-        journal.client("ada@laptop", BOX, FACTS, 0.0)
+        journal.client("ada@laptop", BOX, SERVER, FACTS, 0.0)
         modes = {
             path.name: stat.S_IMODE(path.stat().st_mode)
             for path in [journal.folder, *journal.folder.rglob("*")]
@@ -77,8 +77,8 @@ class TestClients:
         Each client is added with its version and the box as it found it, less what others run there.
         """
         journal = Journal(tmp_path, "a")
-        journal.client("ada@laptop", BOX, FACTS, 1.0)
-        journal.client("bob@desk", BOX, structs.replace(FACTS, simulated=True), 2.0)
+        journal.client("ada@laptop", BOX, SERVER, FACTS, 1.0)
+        journal.client("bob@desk", BOX, SERVER, structs.replace(FACTS, simulated=True), 2.0)
         lines = (journal.folder / "clients.jsonl").read_bytes().splitlines()
         found = [json.decode(line, type=Client) for line in lines]
 
