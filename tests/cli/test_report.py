@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
+from mtpdeploy.cli.page import page_of
 from mtpdeploy.core import events
 from mtpdeploy.core.outcome import Ascent
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.deploy.dossier import read_dossier
 from mtpdeploy.deploy.journal import Journal
+from mtpdeploy.engines.sglang import SGLANG
 from tests.cli.conftest import Run
 from tests.cli.html import Seen
 from tests.deploy.examples import ASKED, AT, BOX, FACTS
@@ -88,6 +92,17 @@ class TestPage:
         keep(folder / "state", facts=structs.replace(FACTS, simulated=True))
 
         assert "not real hardware" in page(run).words
+
+    @pytest.mark.parametrize("text", [*HOSTILE[:-2], 'a"b\\c\nd', "é"])
+    def test_the_server_can_be_asked_for_again(self, tmp_path: Path, text: str) -> None:
+        """
+        What it says for hosts.toml is TOML, and the same server.
+        """
+        asked = ASKED.with_flags(chat_template=text, lora_paths=[text, "b"]).with_env(A=text)
+        dossier = read_dossier(keep(tmp_path, asked=asked), SGLANG)
+        (found,) = tomllib.loads(page_of(dossier).asked)["servers"].values()
+
+        assert (asked.env, asked.flags) == (found.pop("env"), found)
 
     @pytest.mark.parametrize("text", HOSTILE)
     def test_text_is_text(self, folder: Path, run: Run, text: str) -> None:
