@@ -102,6 +102,9 @@ _ECHO = re.compile(
 _DRAFT_TYPES = ("MTP", "NextN", "Nextn", "NEXTN")
 """How the class names of SGLang's MTP models end (sglang/srt/models of 0.5.6-0.5.23)."""
 
+_BARE = re.compile("rror|%|Traceback|atchdog|fault")
+"""What a line without a time stamp has near its beginning where it matters: failures, bars, tracebacks."""
+
 
 def is_echo(text: str) -> bool:
     """
@@ -134,8 +137,7 @@ def interesting(text: str) -> bool:
     if "\r" in text:
         return True
     if not text.startswith("[20"):
-        head = text[:HEAD]
-        return "rror" in head or "%" in head or "Traceback" in head or "atchdog" in head or "[20" in text
+        return _BARE.search(text, 0, HEAD) is not None or "[20" in text
     close = text.find("] ", 20, 64)
     if close < 0 or text.find("[20", close) >= 0:
         return True

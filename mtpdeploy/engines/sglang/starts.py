@@ -235,7 +235,7 @@ class Start:
             return
         if bar := milestones.progress_of(line):
             self.progress = bar
-        elif "rror" in line or "Watchdog caught" in line:
+        elif "rror" in line or "Watchdog caught" in line or "access fault" in line:
             self._search(number, "", line)
 
     def _untitled(self, owner: Owner, number: int, line: str) -> Traceback:
@@ -339,11 +339,12 @@ class Start:
 
     def _stage_of(self, rank: str) -> Stage:
         """
-        The stage of one rank; the leader's where that rank lags behind or says less.
+        The stage of one rank where it is ahead of the leader, and else the leader's, which the main process
+        brings further when it listens.
         """
         own = self._stages.get(rank, (0, self.stage))
         leading = self._stages.get(self._leader, (0, self.stage))
-        return own[1] if rank and own[0] >= leading[0] else self.stage
+        return own[1] if rank and own[0] > leading[0] else self.stage
 
     def _has(self, cause: Cause) -> bool:
         return any(f.cause is cause for f in self._findings)

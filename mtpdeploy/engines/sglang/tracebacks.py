@@ -206,7 +206,7 @@ class Traceback:
         self.finding = Finding(
             cause=signature.cause,
             line=number,
-            text=text[:TEXT_LIMIT],
+            text=text[:TEXT_LIMIT].strip(),
             stage=self._stage,
             weight=signature.weight,
             fatal=signature.fatal,

@@ -194,4 +194,5 @@ def test_stages_are_those_in_which_a_signature_counts() -> None:
         Cause.CHECKPOINT_UNFIT,
         Cause.MODEL_UNSUPPORTED,
         Cause.POOL_CHECK,
+        Cause.PARALLEL_SHAPE,
     } == staged

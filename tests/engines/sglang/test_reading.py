@@ -5,6 +5,7 @@ from mtpdeploy.engines.sglang.reading import EARLIER, TAIL, LogReading
 from mtpdeploy.engines.sglang.starts import FINDINGS
 from tests.engines.sglang.recorded import (
     STAMP,
+    START,
     read,
     scheduler_exception,
     start_until,
@@ -92,6 +93,15 @@ class TestStages:
 
         assert (Stage.WEIGHTS_LOADED, [Cause.OOM_GRAPHS]) == (reading.stage, causes(reading))
         assert ("TP1", Stage.GRAPHS_BEGUN) == (reading.findings[0].rank, reading.findings[0].stage)
+
+    def test_a_rank_of_a_server_that_serves(self) -> None:
+        """
+        Only the main process says that it listens and is ready: a rank that fails then fails while serving.
+        """
+        ready = [f"{STAMP}{START[stage]}" for stage in ("listening", "ready")]
+        lines = [*start_until("sized", " TP0"), *ready, *scheduler_exception(OOM, rank=" TP0")]
+
+        assert Stage.READY is read(lines).findings[0].stage
 
     def test_where_a_bar_stands(self) -> None:
         """

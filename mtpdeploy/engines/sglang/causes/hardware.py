@@ -58,7 +58,8 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     ),
     Cause.NO_GPU: Knowledge(
         Next.STOP,
-        "Check `nvidia-smi` on the box, CUDA_VISIBLE_DEVICES, and that torch is a CUDA build.",
+        "Check `nvidia-smi` on the box, CUDA_VISIBLE_DEVICES, and that torch is a CUDA build; where GPUs are "
+        "joined by NVSwitch also that nvidia-fabricmanager runs, in the driver's own version.",
     ),
     Cause.GPU_COUNT: Knowledge(
         Next.STOP,

@@ -2,7 +2,7 @@
 The GPUs of the box: drivers, how many there are, what is free on each, how a model divides among them.
 """
 
-from mtpdeploy.core.diagnosis import Cause, Signature
+from mtpdeploy.core.diagnosis import Cause, Signature, Stage
 
 EXCEPTIONS: tuple[Signature, ...] = (
     # 55
@@ -25,7 +25,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.DRIVER_TOO_OLD,
         pattern=(
             r"The NVIDIA driver on your system is too old|CUDA driver version is insufficient"
-            r"|cudaErrorInsufficientDriver|Unexpected error from cudaGetDeviceCount"
+            r"|cudaErrorInsufficientDriver|Driver/library version mismatch"
             r"|forward compatibility was attempted"
             r"|system has unsupported display driver"
         ),
@@ -36,13 +36,25 @@ EXCEPTIONS: tuple[Signature, ...] = (
         ),
         source="torch, CUDA errors 803 and 804",
     ),
+    # 51, 52: what torch says of any reason
+    Signature(
+        cause=Cause.DRIVER_TOO_OLD,
+        pattern=r"Unexpected error from cudaGetDeviceCount|CUDA driver (?:error|initialization failed)",
+        example=(
+            "RuntimeError: Unexpected error from cudaGetDeviceCount(). Did you run some functions before "
+            "calling NumCudaDevices()? Error 500: named symbol not found"
+        ),
+        source="torch; transcriptionstream/transcriptionstream issue 13",
+        weight=8,
+    ),
     # 52, 54
     Signature(
         cause=Cause.NO_GPU,
         pattern=(
             r"No CUDA GPUs are available|No accelerator \(CUDA|Found no NVIDIA driver on your system"
             r"|Torch not compiled with CUDA enabled|module 'torch\._C' has no attribute '_cuda_setDevice'"
-            r"|nvidia-smi not found|nvidia-smi error:"
+            r"|nvidia-smi not found|nvidia-smi error:|system not yet initialized|Failed to initialize NVML"
+            r"|CUDA unknown error - this may be due to an incorrectly set up environment"
         ),
         example=(
             "RuntimeError: No accelerator (CUDA, XPU, HPU, NPU, MUSA, MPS) or platform plugin is available."
@@ -57,6 +69,21 @@ EXCEPTIONS: tuple[Signature, ...] = (
         source="CUDA",
     ),
     # 68
+    Signature(
+        cause=Cause.PARALLEL_SHAPE,
+        pattern=r"(?:must be|is not|not) (?:a )?(?:divisible by|multiple of)",
+        example="AssertionError: K must be divisible by blockK",
+        source="flashinfer, sgl-kernel; sgl-project/sglang PR 16824, vllm-project/vllm issue 41360",
+        stages=(
+            Stage.WEIGHTS_BEGUN,
+            Stage.WEIGHTS_LOADED,
+            Stage.STATE_ALLOCATED,
+            Stage.KV_ALLOCATED,
+            Stage.POOLS_READY,
+            Stage.GRAPHS_BEGUN,
+        ),
+        weight=8,
+    ),
     Signature(
         cause=Cause.PARALLEL_SHAPE,
         pattern=(

@@ -86,6 +86,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"|[Aa]ssertion error \(?(?:csrc|[\w./-]{0,100}deep_gemm)"
             r"|(?:only|not)(?: yet)? (?:supported|implemented|available) (?:on|by|for) "
             r"(?:this |your |NVIDIA |the )?(?:GPU|device|SM|sm|Hopper|Blackwell|compute capability)"
+            r"|Failed to (?:run|initialize) (?:the )?(?:cutlass|CUTLASS|TMA)|DSLRuntimeError|Error Internal$"
+            r"|PassManager::run failed|LLVM ERROR"
             r"|No valid tactics|for CUDA device capability|No compiled \w+:|not supported on \.target"
             r"|requires? (?:an? )?(?:NVIDIA )?(?:Hopper|Blackwell|SM ?\d|sm_?\d|compute capability)"
         ),
@@ -125,6 +127,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
             r"ImportError: cannot import name '|No module named '|cannot open shared object file"
             r"|NameError: name '(?:sgl_|flashinfer|deep_gemm|triton)\w*' is not defined"
             r"|'\w+Config' object has no attribute 'rope_\w+'|[Pp]lease install|pip install "
+            r"|'_OpNamespace' '\w+' object has no attribute|operator torchvision::|version `GLIBCXX_"
+            r"|module '[\w.]+' has no attribute|Failed to import transformers|numpy\.(?:_?core|dtype)\b"
         ),
         example=(
             "ImportError: cannot import name 'fused_marlin_moe' from 'sgl_kernel' "
@@ -164,7 +168,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
     Signature(
         cause=Cause.TOOLCHAIN_MISSING,
         pattern=(
-            r"Ninja build failed|\['ninja', .{0,80}returned non-zero exit status|Error building extension '"
+            r"Command '\['[\w./-]{0,100}(?:gcc|g\+\+|clang|nvcc)'|Ninja build failed"
+            r"|\['ninja', .{0,80}returned non-zero exit status|Error building extension '"
         ),
         example="subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
         source="flashinfer, torch; sgl-project/sglang issue 5389",
@@ -188,7 +193,10 @@ EXCEPTIONS: tuple[Signature, ...] = (
     # what is no other error of CUDA
     Signature(
         cause=Cause.CUDA_FAULT,
-        pattern=r"CUDA error: |CUDA_ERROR_\w+|\bcudaError[A-Z]\w+|(?:CUBLAS|CUDNN|CUSPARSE)_STATUS_\w+",
+        pattern=(
+            r"CUDA error: |HIP error: |Triton Error \[CUDA\]|CUDA_ERROR_\w+|\bcudaError[A-Z]\w+"
+            r"|(?:CUBLAS|CUDNN|CUSPARSE)_STATUS_\w+"
+        ),
         example="torch.AcceleratorError: CUDA error: the launch timed out and was terminated",
         source="CUDA; NVIDIA/open-gpu-kernel-modules issue 1159",
         weight=6,
@@ -212,7 +220,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.GRAPHS_FAILED,
         pattern=(
             r"(?:Capture (?:[\w-]+ ){1,3}|Piecewise )(?:cuda |CUDA |CPU )?graph failed"
-            r"|for prefill runner\.|Unsupported BCG output type"
+            r"|torch\._(?:inductor|dynamo)\.exc\.\w+|for prefill runner\.|Unsupported BCG output type"
         ),
         example=(
             "TypeError: Unsupported BCG output type: "

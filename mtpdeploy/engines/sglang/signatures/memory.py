@@ -4,7 +4,10 @@ Memory of the GPU and of the host: the pools, weights, graphs, slots and tokens.
 
 from mtpdeploy.core.diagnosis import Cause, Signature, Stage
 
-_OUT_OF_MEMORY = r"CUDA (?:error: )?out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+_OUT_OF_MEMORY = (
+    r"(?:CUDA|HIP) (?:error: )?out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDA_ERROR_OUT_OF_MEMORY"
+    r"|cudaErrorMemoryAllocation|Cuda failure (?:2 )?'out of memory'"
+)
 _OOM_EXAMPLE = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 384.00 MiB. GPU 0 has a total capacity of "
     "94.97 GiB of which 338.75 MiB is free."
@@ -125,7 +128,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         pattern=(
             r"(?:Prefill|Decode) out of memory\. Try to lower your batch size"
             r"|No space left for only one request"
-            r"|Out of memory even after retracting all other requests"
+            r"|Out of memory even after retracting all other requests|alloc_req_slots runs out of memory"
         ),
         example="RuntimeError: Prefill out of memory. Try to lower your batch size.",
         source="sglang 0.5.9 mem_cache/common.py, 0.5.23 mem_cache/allocation.py; issue 34676",

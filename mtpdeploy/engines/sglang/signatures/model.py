@@ -63,6 +63,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.MODEL_OFFLINE,
         pattern=(
             r"couldn't connect to 'https://huggingface\.co'|LocalEntryNotFoundError|OfflineModeIsEnabled"
+            r"|HTTPSConnectionPool\(host='[\w.-]*(?:huggingface|hf|modelscope)|429 (?:Client Error|Too Many)"
+            r"|Temporary failure in name resolution|CAS service error|cas-server\.xethub"
         ),
         example=(
             "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find "
@@ -76,7 +78,9 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.MODEL_INCOMPLETE,
         pattern=(
             r"Cannot find any model weights with|SafetensorError|incomplete metadata"
-            r"|Should have a `model_type` key|Can't load (?:image processor|tokenizer|feature extractor) for"
+            r"|Consistency check failed: file should be of size"
+            r"|Couldn't instantiate the backend tokenizer|Should have a `model_type` key"
+            r"|Can't load (?:image processor|tokenizer|feature extractor) for"
         ),
         example="RuntimeError: Cannot find any model weights with `/models/27b`",
         source="real starts with damaged folders, 0.5.23; safetensors, Transformers",
@@ -86,7 +90,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.MODEL_UNSUPPORTED,
         pattern=(
             r"does not recognize this architecture|Model architectures .{1,300} are not supported for now"
-            r"|is not a registered model in the Transformers library|No processor registered for architecture"
+            r"|Unrecognized configuration class|is not a registered model in the Transformers library"
+            r"|No processor registered for architecture"
             r"|'TransformersFor\w+' object has no attribute|'\w+Config' object has no attribute '(?!rope_)"
         ),
         example=(

@@ -25,11 +25,15 @@ EXCEPTIONS: tuple[Signature, ...] = (
             "NCCL version 2.29.7"
         ),
         source="torch, NCCL",
+        weight=9,
     ),
     # 79, after 72, which wears the same name
     Signature(
         cause=Cause.PEER_UNREACHABLE,
-        pattern=r"client socket has (?:timed out|failed to connect)|DistNetworkError",
+        pattern=(
+            r"client socket has (?:timed out|failed to connect)|DistNetworkError|DistStoreError"
+            r"|Gloo connect|gloo/transport/"
+        ),
         example=(
             "torch.distributed.DistNetworkError: The client socket has timed out after 600000ms "
             "while trying to "

@@ -68,7 +68,7 @@ ORIGINS: tuple[Signature, ...] = (
             "mem_cache/unified_cache_components/swa_component.py < managers/schedule_policy.py)"
         ),
         source="sgl-project/sglang PR 24972 and PR 36005",
-        stages=(Stage.LISTENING, Stage.READY),
+        stages=(Stage.SIZED, Stage.LISTENING, Stage.READY),
         weight=_WEIGHT,
     ),
     Signature(

@@ -23,19 +23,19 @@ EXCEPTIONS: tuple[Signature, ...] = (
     # 49
     Signature(
         cause=Cause.NATIVE_CRASH,
-        pattern=r"scheduler died during initialization \(exit code: -(?:11|6)\)",
+        pattern=r"scheduler died during initialization \(exit code: -(?:11|8|6|4)\)",
         example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -11).",
         versions=("0.5.10", ""),
-        source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -6 SIGABRT",
+        source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -8 SIGFPE, -6 SIGABRT, -4 SIGILL",
         stages=_EARLY,
         weight=4,
     ),
     Signature(
         cause=Cause.CUDA_FAULT,
-        pattern=r"scheduler died during initialization \(exit code: -(?:11|6)\)",
+        pattern=r"scheduler died during initialization \(exit code: -(?:11|8|6|4)\)",
         example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -11).",
         versions=("0.5.10", ""),
-        source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -6 SIGABRT",
+        source="sglang 0.5.10 entrypoints/engine.py; -11 is SIGSEGV, -8 SIGFPE, -6 SIGABRT, -4 SIGILL",
         stages=_LATER,
         weight=4,
     ),
@@ -61,7 +61,8 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.SHARED_MEMORY_FULL,
         pattern=(
             r"No space left on device.{0,120}/dev/shm|/dev/shm.{0,200}No space left"
-            r"|unable to (?:write to|mmap|resize) file </torch_|unable to allocate shared memory\(shm\)"
+            r"|unable to (?:write to|mmap|resize) file </torch_|unable to open shared memory object"
+            r"|unable to allocate shared memory\(shm\)"
         ),
         example="OSError: [Errno 28] No space left on device: '/dev/shm/sgl_shm_mm_1'",
         source="Linux, torch; sgl-project/sglang issue 40723",
@@ -105,19 +106,24 @@ RECORDS: tuple[Signature, ...] = (
     Signature(
         cause=Cause.CUDA_FAULT,
         pattern=(
-            r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -(?:11|6)\b|^Exit code: -(?:11"
-            r"|6)$|^Fatal Python error: (?:Segmentation fault|Aborted)"
+            r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -(?:11|8|6|4)\b"
+            r"|^Exit code: -(?:11|8|6|4)$"
+            r"|^Fatal Python error: (?:Segmentation fault|Aborted|Floating point|Illegal instruction)"
+            r"|^Memory access fault by GPU node"
         ),
         example=(
             "Subprocess scheduler_0 (pid=9822) crashed with exit code -11. Triggering SIGQUIT for cleanup..."
         ),
-        source="sglang 0.5.10 utils/watchdog.py; -11 is SIGSEGV, -6 SIGABRT; Python",
+        source="sglang 0.5.10 utils/watchdog.py; -11 is SIGSEGV, -8 SIGFPE, -6 SIGABRT, -4 SIGILL; Python",
         stages=_LATER,
         weight=4,
     ),
     Signature(
         cause=Cause.NATIVE_CRASH,
-        pattern=r"^Fatal Python error: (?:Segmentation fault|Aborted)|^Exit code: -(?:11|6)$",
+        pattern=(
+            r"^Fatal Python error: (?:Segmentation fault|Aborted|Floating point|Illegal instruction)"
+            r"|^Exit code: -(?:11|8|6|4)$"
+        ),
         example="Fatal Python error: Segmentation fault",
         source="Python; sgl-project/sglang issue 3451",
         stages=_EARLY,
