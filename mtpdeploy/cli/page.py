@@ -8,11 +8,12 @@ from typing import Any
 
 from msgspec import Struct, json
 
-from mtpdeploy.cli import pictures, tables, words
+from mtpdeploy.cli import pictures, proof_words, tables, words
 from mtpdeploy.cli.heading import begun_at, environment, heading, is_simulated, sentence_of, state_of
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.outcome import Report
+from mtpdeploy.core.proof import Proof, Speculation
 from mtpdeploy.core.server import ServerSpec, changes
 from mtpdeploy.core.units import duration
 from mtpdeploy.deploy.dossier import Dossier
@@ -65,6 +66,20 @@ class Checked(Struct, frozen=True):
     figures: str
 
 
+class Proved(Struct, frozen=True):
+    """
+    The proof of speculation: its verdict (`state` as of a page), why, what to do, replies and speeds.
+    """
+
+    verdict: str
+    state: str
+    because: str
+    remedy: str
+    headings: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    speeds: list[str]
+
+
 class Trial(Struct, frozen=True):
     """
     One attempt as the page shows it.
@@ -93,6 +108,7 @@ class Trial(Struct, frozen=True):
     last: list[Shown]
     lines: int | None
     then: str
+    after: list[tuple[str, str]]
     further: list[tuple[str, str]]
     happened: list[tuple[str, str]]
 
@@ -115,6 +131,7 @@ class Page(Struct, frozen=True):
     conceded: tuple[str, ...]
     checks: list[Checked]
     measured: list[tuple[str, str]]
+    proved: Proved | None
     environment: list[tuple[str, str]]
     asked: str
     again: str
@@ -143,6 +160,7 @@ def page_of(dossier: Dossier, *, redacted: bool = False) -> Page:
         conceded=_conceded(dossier),
         checks=_checks(report),
         measured=_measured(report),
+        proved=_proved(report.speculation if report else None),
         environment=[(name, text) for name, text in environment(dossier) if text],
         asked=_as_toml(ascent.asked),
         again=_again(dossier),
@@ -189,6 +207,7 @@ def _trial(dossier: Dossier, place: int) -> Trial:
         last=_shown(tried.last, verdict.line if verdict else None),
         lines=tried.lines,
         then=words.sentence(tried.step) if tried.step else "",
+        after=_listed(dict(tried.outcome.after) if tried.outcome else {}),
         further=_listed(tried.further),
         happened=_told(tried.happened, record.started_at if record else begun_at(dossier)),
     )
@@ -281,6 +300,20 @@ def _checks(report: Report | None) -> list[Checked]:
     ]
 
 
+def _proved(found: Speculation | None) -> Proved | None:
+    if found is None or found.proof is Proof.NOT_ASKED:
+        return None
+    return Proved(
+        str(found.proof),
+        "ready" if found.proof is Proof.SPECULATING else "open",
+        found.because,
+        proof_words.remedy_of(found),
+        proof_words.HEADINGS,
+        proof_words.generation_rows(found),
+        proof_words.speed_lines(found),
+    )
+
+
 def _measured(report: Report | None) -> list[tuple[str, str]]:
     if report is None:
         return []
@@ -316,7 +349,7 @@ def _as_toml(server: ServerSpec) -> str:
 def _again(dossier: Dossier) -> str:
     name, on = shlex.quote(dossier.ascent.asked.name), shlex.quote(dossier.ascent.host)
     options: Any = next((t.record.options.get("order") for t in dossier.tried if t.record), None)
-    plan = " --plan" if isinstance(options, dict) and options.get("plan") else ""
+    plan = " --no-plan" if isinstance(options, dict) and options.get("plan") is False else ""
     version = next((t.record.sglang_version for t in dossier.tried if t.record), "")
     script = f"mtpdeploy render {name} --sglang {shlex.quote(version)}" if version else ""
     return "\n".join(filter(None, [f"mtpdeploy up {name} --on {on}{plan}", script]))

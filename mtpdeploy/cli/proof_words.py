@@ -26,7 +26,7 @@ def proof_lines(found: Speculation) -> list[str]:
     """
     The verdict with its reason and remedy, then the figures.
     """
-    figures = [*_generations(found), *_speeds(found)]
+    figures = [*_generations(found), *speed_lines(found)]
     return [*verdict_of(found), *(f"         {line}" for line in figures)]
 
 
@@ -36,17 +36,35 @@ def verdict_of(found: Speculation) -> list[str]:
     """
     because = f": {found.because}" if found.because else ""
     lines = [f"  proof  {VERDICTS[found.proof]}{because}"]
-    remedy = found.remedy or DO.get(found.proof, "")
+    remedy = remedy_of(found)
     if remedy:
         lines.append(f"         {remedy}")
     return lines
 
 
+def remedy_of(found: Speculation) -> str:
+    """
+    What to do about the verdict; "" where there is nothing to do.
+    """
+    return found.remedy or DO.get(found.proof, "")
+
+
+HEADINGS = ("kind", "at once", "tokens", "steps", "accepted", "tokens/s")
+"""What the columns of `generation_rows` are."""
+
+
+def generation_rows(found: Speculation) -> list[tuple[str, ...]]:
+    """
+    The replies as cells of a table; none where there was no reply at all.
+    """
+    return [_row(one) for one in found.generations] if any(g.tokens for g in found.generations) else []
+
+
 def _generations(found: Speculation) -> list[str]:
-    if not any(g.tokens for g in found.generations):
+    rows = generation_rows(found)
+    if not rows:
         return []
-    headings = ("kind", "at once", "tokens", "steps", "accepted", "tokens/s")
-    rows: list[tuple[str, ...]] = [headings, *map(_row, found.generations)]
+    rows = [HEADINGS, *rows]
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     return [_aligned(row, widths) for row in rows]
 
@@ -68,7 +86,10 @@ def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join([first.ljust(widths[0]), *cells])
 
 
-def _speeds(found: Speculation) -> list[str]:
+def speed_lines(found: Speculation) -> list[str]:
+    """
+    Decode speed by requests at once, with power and clocks, and how it was timed.
+    """
     lines = [_speed(speed) for speed in found.speeds]
     if lines and found.others:
         whose = counted(found.others, "request of somebody else was", "requests of somebody else were")

@@ -11,12 +11,12 @@ from typing import Any
 from msgspec import DecodeError, Struct, json, structs, to_builtins
 
 from mtpdeploy.core import events
-from mtpdeploy.core.diagnosis import Stage
+from mtpdeploy.core.diagnosis import Stage, Verdict
 from mtpdeploy.core.events import AnyEvent
 from mtpdeploy.core.launch import OUTCOME_FILE, SCRIPT_FILE, AttemptRecord
 from mtpdeploy.core.lines import Lines
 from mtpdeploy.core.memory import Forecast
-from mtpdeploy.core.outcome import Outcome
+from mtpdeploy.core.outcome import Check, Outcome, Report
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.stale import wanted_gpus
 from mtpdeploy.core.units import GIB
@@ -35,15 +35,12 @@ Memory that was used when the box was surveyed, above which no forecast is worke
 been freed before the launch. A driver alone uses less (onbox survey of an idle RTX PRO 6000: 0.6 GiB).
 """
 
-OUTCOME_FIELDS = frozenset(
-    {"attempt", "run", "server", "end", "stage", "started_at", "seconds", "rung", "reason", "verdict"}
-    | {"exit_status", "report", "log", "figures"}
-)
+OUTCOME_FIELDS = frozenset(Outcome.__struct_fields__)
 PART_FIELDS = {
-    "verdict": frozenset({"cause", "next", "proof", "line", "rank", "because", "remedy", "figures"}),
-    "report": frozenset({"checks", "mtp_proven", "accept_length", "figures"}),
+    "verdict": frozenset(Verdict.__struct_fields__),
+    "report": frozenset(Report.__struct_fields__),
 }
-CHECK_FIELDS = frozenset({"name", "passed", "detail", "figures", "refused"})
+CHECK_FIELDS = frozenset(Check.__struct_fields__)
 """Fields of an outcome and its parts that a report has a place for; whatever else there is, is listed."""
 
 

@@ -35,10 +35,11 @@ def keep(
     journal = Journal(state, ascent)
     journal.client(RECORD.client, host, asked, facts, AT)
     server = asked.with_flags(max_running_requests=48)
-    verdict = structs.replace(VERDICT, proof=text, because=text, remedy=text)
+    verdict = structs.replace(VERDICT, proof=text, because=text, remedy=text, further=(text,))
     failed = structs.replace(
         OUTCOME, attempt=1, run=f"{ID}-1", server=asked, rung=None, verdict=verdict, log=f"/root/{ID}-1/a.log"
     )
+    failed = structs.replace(failed, after={"oom_kill": text})
     ready = structs.replace(READY, attempt=2, run=f"{ID}-2", server=server, log=f"/root/{ID}-2/b.log")
     _attempt(journal, failed, "a.log", text, asked)
     journal.event(events.NextStep(AT + 250, goes_on=True, rung="fewer-requests", reason=text))

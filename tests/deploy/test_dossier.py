@@ -48,19 +48,19 @@ class TestWhole:
 
     def test_what_has_no_place_is_listed(self, tmp_path: Path) -> None:
         """
-        Fields of an outcome that this version knows nothing of are kept: facts after a death, measurements.
+        Fields of an outcome that this version knows nothing of are kept, such as measurements.
         """
         folder = keep(tmp_path)
         path = folder / f"{ID}-2" / "outcome.json"
         raw = json.decode(path.read_bytes())
-        raw["after"] = {"oom_kill": "4 of them"}
+        raw["weather"] = {"oom_kill": "4 of them"}
         raw["report"]["power_watts"] = 412.5
         raw["report"]["checks"][0]["accept_lengths"] = [2.5, 3.0]
         path.write_bytes(json.encode(raw))
         further = read_dossier(folder, SGLANG).tried[1].further
 
         assert {
-            "after": {"oom_kill": "4 of them"},
+            "weather": {"oom_kill": "4 of them"},
             "report: power_watts": 412.5,
             "answers: accept_lengths": [2.5, 3.0],
         } == further
@@ -121,7 +121,7 @@ class TestReal:
         """
         A forecast is worked out from the survey where none was made, and says what the log then said.
         """
-        ascent = place.up(place.server(port, SEED), max_attempts=1)
+        ascent = place.up(place.server(port, SEED), max_attempts=1, plan=False)
         (tried,) = read_dossier(place.state / "ascents" / ascent.id, SGLANG).tried
         assert tried.outcome is not None
         assert tried.outcome.verdict is not None
@@ -139,7 +139,7 @@ class TestReal:
         """
         They are told by the log's own stamps.
         """
-        ascent = place.up(place.server(port, SEED), max_attempts=1)
+        ascent = place.up(place.server(port, SEED), max_attempts=1, plan=False)
         folder = place.state / "ascents" / ascent.id
         (watched,) = read_dossier(folder, SGLANG).tried
         assert watched.record is not None
