@@ -48,6 +48,7 @@ def command(
         raise click.UsageError("`--take` and `--break-lock` belong to `--compare-without-mtp`")
     host = host_from(target)
     with open_tools(host, target, Plain().show) as tools:
+        tools.note("sending real requests: each kind of text alone, then all at once")
         record, report = verify_running(tools, server=target.server)
     status = report_status(report)
     if as_json:

@@ -184,6 +184,7 @@ class Comparer:
         The full report; no log is followed meanwhile, so the lease is renewed here.
         """
         tools, over = self._tools, Event()
+        tools.note("measuring: each kind of text alone, then all at once")
         asks = verifier(tools, record, facts, full=True)
         report = in_background(lambda: again(asks.report), "measurement")
         report.add_done_callback(lambda _: over.set())

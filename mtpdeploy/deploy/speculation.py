@@ -111,6 +111,8 @@ def read_proof(
         for kind, answer in zip(wave, answers, strict=False)
     )
     accept, source = mean_accept_length(generations), "of our own requests"
+    if not all(read_counts(answer.meta).adds_up for wave in measured.waves for answer in wave):
+        source = "of our own requests, by their tokens: the accepted drafts they tell do not add up"
     if accept is None and asked and any(not g.problem for g in generations):
         accept, source = average()
     steps = server.mtp.num_steps if server.mtp else None

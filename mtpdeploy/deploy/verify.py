@@ -170,7 +170,11 @@ class Verifier:
         room = Room(self._longest(), self._pool(), self._figures().get("max_running_requests", AT_ONCE))
         waves, tokens = plan_waves(room, full=self._full)
         if not waves:
-            return Speculation(Proof.NOT_ASKED if self._server.mtp is None else Proof.NOT_SPECULATING)
+            return Speculation(
+                Proof.NOT_ASKED if self._server.mtp is None else Proof.NOT_SPECULATING,
+                because=f"the server takes at most {room.longest:.0f} tokens: too few to prove anything",
+                remedy="give it a longer context_length, or more memory for keys and values",
+            )
         measured = measure(
             self._box,
             [[body(kind, tokens) for kind in wave] for wave in waves],

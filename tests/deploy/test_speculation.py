@@ -32,10 +32,11 @@ TEXT = "and looked out over the sea until the fog came in and nothing could be s
 
 def answer(begin: float, end: float, *, steps: int = 32, drafts: int = 64, text: str = TEXT) -> Answer:
     """
-    97 tokens, the first at `begin` and the last at `end`.
+    97 tokens unless told otherwise, the first at `begin` and the last at `end`.
     """
-    meta = {"completion_tokens": 97, "spec_verify_ct": steps, "spec_num_correct_drafts": drafts}
-    return Answer(200, "", text, meta, (begin, 1), (end, 97), begin - 0.2)
+    tokens = 1 + steps + drafts
+    meta = {"completion_tokens": tokens, "spec_verify_ct": steps, "spec_num_correct_drafts": drafts}
+    return Answer(200, "", text, meta, (begin, 1), (end, tokens), begin - 0.2)
 
 
 def read(server: ServerSpec, *waves: tuple[Answer, ...], samples: tuple[Sample, ...] = ()) -> Speculation:
@@ -144,6 +145,16 @@ class TestReading:
 
         assert (1.5, 4, 40) == (found.accept_length, found.most, found.verify_steps)
         assert (Proof.SPECULATING, "of our own requests") == (found.proof, found.source)
+
+    def test_drafts_that_do_not_add_up(self) -> None:
+        """
+        The tokens that came count, and that is said.
+        """
+        meta = {"completion_tokens": 97, "spec_verify_ct": 96, "spec_num_correct_drafts": 288}
+        found = read(SERVER, (Answer(200, "", TEXT, meta, (1.0, 1), (3.0, 97)),))
+
+        assert (Proof.NOT_SPECULATING, 1.0) == (found.proof, found.accept_length)
+        assert "do not add up" in found.source
 
     def test_not_worth_it(self) -> None:
         """

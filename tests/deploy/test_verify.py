@@ -38,7 +38,7 @@ def generation(text: str = TEXT, **meta: Any) -> dict[str, Any]:
     A finished reply of /generate in one piece, with an accept length of 2.9 unless told otherwise.
     """
     counted = meta or {"spec_verify_ct": 40, "spec_num_correct_drafts": 76}
-    return {"text": text, "meta_info": {"completion_tokens": 96, "e2e_latency": 0.5, **counted}}
+    return {"text": text, "meta_info": {"completion_tokens": 117, "e2e_latency": 0.5, **counted}}
 
 
 class Server:
@@ -249,6 +249,9 @@ class TestGood:
         assert report.answers
         assert check(report, "the same prefix again").passed is None
         assert "at most 64 tokens" in check(report, "a prompt longer than one prefill chunk").detail
+        assert report.mtp_proven is False
+        assert "/generate" not in server.asked
+        assert "at most 64 tokens" in check(report, "speculates").detail
 
     def test_a_model_without_a_chat_template(self, box: LocalBox, server: Server) -> None:
         """

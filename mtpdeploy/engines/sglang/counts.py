@@ -24,18 +24,25 @@ GAUGE = "sglang:spec_accept_length"
 """In `/metrics`, with `--enable-metrics`; 0 before the first decode log line (0.5.6-0.5.23)."""
 
 
+LEEWAY = 0.1
+"""
+Share of the tokens by which accepted drafts may miss them: the last step may yield more than was asked for.
+"""
+
+
 class Counts(Struct, frozen=True):
     """
     What one reply tells; None where it does not.
 
-    `accept_length` includes the bonus token. `told` is the reply's own figure: it counts the first token,
-    too, which comes from the prefill, and so says 1.01 of 96 tokens of which no draft was accepted.
+    `accept_length` includes the bonus token, and leaves out the first token, which comes from the prefill;
+    the reply's own `spec_accept_length` counts it, and says 1.01 of 96 tokens of which no draft was accepted.
+    `adds_up` is False where the accepted drafts are not those that the tokens tell of; the tokens count then.
     """
 
     tokens: int
     verify_steps: int | None
     accept_length: float | None
-    told: float | None
+    adds_up: bool
     decode_rate: float | None
     seconds: float | None
 
@@ -45,11 +52,11 @@ def read_counts(meta: dict[str, Any]) -> Counts:
     Read the `meta_info` of a finished reply of any release.
     """
     tokens, steps = _number(meta, "completion_tokens"), _number(meta, "spec_verify_ct")
-    told = _number(meta, "spec_accept_length") or None
-    accept = told
+    accept, adds_up = _number(meta, "spec_accept_length") or None, True
     if steps:
         drafts = next((n for name in ACCEPTED_DRAFTS if (n := _number(meta, name)) is not None), None)
-        if drafts is not None:
+        adds_up = drafts is None or not tokens or abs(drafts + steps - (tokens - 1)) <= LEEWAY * tokens
+        if drafts is not None and adds_up:
             accept = 1 + drafts / steps
         elif tokens:
             accept = max(1.0, (tokens - 1) / steps)
@@ -57,7 +64,7 @@ def read_counts(meta: dict[str, Any]) -> Counts:
         tokens=int(tokens or 0),
         verify_steps=int(steps) if steps else None,
         accept_length=accept,
-        told=told,
+        adds_up=adds_up,
         decode_rate=_number(meta, "decode_throughput"),
         seconds=_number(meta, "e2e_latency"),
     )

@@ -26,11 +26,11 @@ def test_accepted_drafts_and_the_bonus_token(release: str) -> None:
     meta = {"completion_tokens": 96, "spec_verify_ct": 35, "spec_accept_length": 96 / 35}
     counts = read_counts({**meta, "e2e_latency": 1.5, **RELEASES[release]})
 
-    assert (96, 35, 1 + 60 / 35, 96 / 35, 1.5) == (
+    assert (96, 35, 1 + 60 / 35, True, 1.5) == (
         counts.tokens,
         counts.verify_steps,
         counts.accept_length,
-        counts.told,
+        counts.adds_up,
         counts.seconds,
     )
 
@@ -56,6 +56,21 @@ def test_what_is_not_told(meta: dict[str, Any], steps: int | None, accept: float
     counts = read_counts(meta)
 
     assert (steps, accept) == (counts.verify_steps, counts.accept_length)
+
+
+@pytest.mark.parametrize(
+    ("drafts", "accept", "adds_up"),
+    [(60, 1 + 60 / 35, True), (63, 1 + 63 / 35, True), (105, 95 / 35, False), (0, 95 / 35, False)],
+    ids=["to the token", "more than was asked for", "all that were proposed", "none"],
+)
+def test_tokens_are_the_cross_check(drafts: int, accept: float, *, adds_up: bool) -> None:
+    """
+    96 tokens in 35 steps came, whatever the reply tells of drafts.
+    """
+    meta = {"completion_tokens": 96, "spec_verify_ct": 35, "spec_num_correct_drafts": drafts}
+    counts = read_counts(meta)
+
+    assert (accept, adds_up) == (counts.accept_length, counts.adds_up)
 
 
 def test_decode_throughput_comes_with_metrics() -> None:
