@@ -149,7 +149,10 @@ def _proof(outcome: Outcome) -> list[str]:
     """
     found = outcome.report.speculation if outcome.report else None
     loud = found is not None and found.proof not in (Proof.SPECULATING, Proof.NOT_ASKED)
-    return [line.replace("  proof  ", "proof     ") for line in verdict_of(found)] if found and loud else []
+    if found is None or not loud:
+        return []
+    first, *others = (line.removeprefix("  proof  ").strip() for line in verdict_of(found))
+    return [f"proof     {first}", *(f"          {line}" for line in others)]
 
 
 MUCH_LESS = 10

@@ -109,6 +109,8 @@ def test_the_hand_over_repeats_what_is_wrong(proof: Proof, said: str | None) -> 
     """
     report = structs.replace(REPORT, speculation=Speculation(proof, because="a reason"))
     ascent = structs.replace(ASCENT, outcomes=(structs.replace(READY, report=report),))
-    told = [line for line in hand_over(ascent, on="--on box", local_log="") if line.startswith("proof")]
+    told = hand_over(ascent, on="--on box", local_log="")
+    begun = [n for n, line in enumerate(told) if line.startswith("proof")]
 
-    assert ([said] if said else []) == told
+    assert ([said] if said else []) == [told[n] for n in begun]
+    assert all(line[:10].isspace() or line[9] == " " != line[10] for line in told)
