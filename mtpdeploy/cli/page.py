@@ -12,7 +12,7 @@ from mtpdeploy.cli import pictures, proof_words, tables, words
 from mtpdeploy.cli.heading import begun_at, environment, heading, is_simulated, sentence_of, state_of
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End
-from mtpdeploy.core.outcome import Report
+from mtpdeploy.core.outcome import Outcome, Report
 from mtpdeploy.core.proof import Proof, Speculation
 from mtpdeploy.core.server import ServerSpec, changes
 from mtpdeploy.core.units import duration
@@ -186,7 +186,7 @@ def _trial(dossier: Dossier, place: int) -> Trial:
     return Trial(
         place=place + 1,
         number=tried.number,
-        state="open" if outcome is None else "ready" if outcome.end is End.READY else "failed",
+        state=_state(outcome),
         ended=words.how_it_ended(outcome) if outcome else "no outcome in the journal",
         stage=str(outcome.stage) if outcome else "",
         took=duration(outcome.seconds) if outcome else "",
@@ -272,6 +272,15 @@ def _sentence(event: events.AnyEvent) -> str:
     if isinstance(event, events.Failed):
         return f"error: {event.error}\n{event.hint}"
     return words.sentence(event)
+
+
+def _state(outcome: Outcome | None) -> str:
+    """
+    The state of an attempt, as of a page.
+    """
+    if outcome is None or (outcome.report is not None and outcome.report.mtp_proven is False):
+        return "open"
+    return "ready" if outcome.end is End.READY else "failed"
 
 
 def _conceded(dossier: Dossier) -> tuple[str, ...]:
