@@ -17,6 +17,7 @@ _FIGURES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("mem_fraction_static", re.compile(r"mem[-_]fraction[-_]static=(\d+(?:\.\d+)?)")),
     ("floor", re.compile(r"Raise --mem-fraction-static above (\d+\.\d+)")),
     ("max_mamba_cache_size", re.compile(r"max_mamba_cache_size=(-?\d+)")),
+    ("slots_per_request", re.compile(r"mamba_ratio=(\d+)")),
     ("rest_gib", re.compile(rf"total_rest_memory={_NUMBER} GB")),
     ("state_mib", re.compile(rf"mamba_cache_per_req={_NUMBER} MB")),
     ("requested_gb", re.compile(rf"Requesting {_NUMBER} GB")),

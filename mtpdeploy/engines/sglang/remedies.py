@@ -90,8 +90,10 @@ def pools(figures: Figures) -> str | None:
     What is left for the pools is nothing: which way to go follows from the floor that SGLang quotes.
     """
     floor, fraction = figures.get("floor"), figures.get(FRACTION)
-    if floor is None or fraction is None:
+    if fraction is None:
         return None
+    if floor is None:
+        return _nothing_left(fraction, figures.get("weights_gib"), figures.get("free_before_weights_gib"))
     if floor >= fraction:
         before = figures.get("free_before_weights_gib")
         free = "" if before is None else f" of the {before:g} GiB that were free"
@@ -113,11 +115,34 @@ def pools(figures: Figures) -> str | None:
     )
 
 
+def _nothing_left(fraction: float, weights_gib: float | None, before: float | None) -> str:
+    """
+    The older words quote no floor; what the weights took says whether they alone are above the fraction.
+    """
+    if weights_gib is not None and before is not None and weights_gib > fraction * before:
+        return (
+            f"The weights took {weights_gib:g} of the {before:g} GiB that were free, more than "
+            f"mem_fraction_static = {fraction:g} grants: raise it, use a quantised model or more GPUs "
+            "(tp_size)."
+        )
+    return (
+        f"mem_fraction_static = {fraction:g} was in force. Ask for fewer running requests first (with MTP "
+        "each reserves recurrent state before the pools are sized), then raise it."
+    )
+
+
 def state_pool(figures: Figures) -> str | None:
     """
     Not one slot of recurrent state fits into what is left.
     """
     rest, state = figures.get("rest_gib"), figures.get("state_mib")
+    slots, ratio = figures.get("max_mamba_cache_size"), figures.get("slots_per_request")
+    if slots is not None and ratio is not None:
+        return (
+            f"{slots:g} slots of recurrent state were to be had, and a request takes {ratio:g}: raise "
+            "max_mamba_cache_size or leave it out, raise mem_fraction_static, or halve the state with "
+            'mamba_ssm_dtype = "bfloat16".'
+        )
     if rest is None or state is None:
         return None
     if rest <= 0:

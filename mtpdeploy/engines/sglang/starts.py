@@ -55,6 +55,7 @@ _CARRIED = (
     "effective_running_requests",
     "watchdog_timeout",
     "free_before_weights_gib",
+    "weights_gib",
 )
 """Figures of the log that go with every finding, because rungs and remedies need them."""
 

@@ -1,6 +1,7 @@
 import pytest
 
-from mtpdeploy.core.diagnosis import Cause
+from mtpdeploy.core.diagnosis import Cause, Signature
+from mtpdeploy.engines.sglang import signatures
 from mtpdeploy.engines.sglang.causes import KNOWLEDGE
 from mtpdeploy.engines.sglang.matching import figures_of
 from tests.engines.sglang import recorded
@@ -54,6 +55,39 @@ class TestAdvice:
             "The weights alone need mem_fraction_static above 0.773, and 0.7 was in force"
         )
         assert "Ask for fewer running requests" in below
+
+    def test_the_older_words_without_a_floor(self) -> None:
+        """
+        What the weights took says which way to go: up, or to fewer requests first.
+        """
+        figures = {"mem_fraction_static": 0.8, "free_before_weights_gib": 94.0}
+        advice = KNOWLEDGE[Cause.OOM_KV_POOL].advice
+
+        assert "The weights took 80 of the 94 GiB" in advice({**figures, "weights_gib": 80.0})
+        assert "fewer running requests first" in advice({**figures, "weights_gib": 51.0})
+
+    def test_too_few_slots_for_one_request(self) -> None:
+        """
+        Slots that were to be had, and what one request takes.
+        """
+        text = "too small to serve any requests. max_mamba_cache_size=4, mamba_ratio=5, max_num_reqs=0."
+
+        advice = KNOWLEDGE[Cause.OOM_STATE_POOL].advice(figures_of(text))
+
+        assert advice.startswith("4 slots of recurrent state were to be had, and a request takes 5: raise")
+
+    @pytest.mark.parametrize(
+        "signature", signatures.SIGNATURES, ids=lambda s: f"{s.cause.name}-{s.example[:30]}"
+    )
+    def test_figures_of_an_example_are_told(self, signature: Signature) -> None:
+        """
+        Where an example prints figures that a remedy of its cause can tell, it tells them.
+        """
+        known, figures = KNOWLEDGE[signature.cause], figures_of(signature.example)
+        told = known.advice({"mem_fraction_static": 0.9, **figures})
+
+        silent = known.figured is None or not figures.keys() - {"exit_code"}
+        assert silent or told != known.remedy
 
     def test_what_else_the_same_refusal_may_mean(self) -> None:
         """

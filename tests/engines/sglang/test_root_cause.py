@@ -316,6 +316,7 @@ class TestRootCause:
             "total_mib": 94.97 * 1024,
             "capturing_prefill": 0.0,
             "free_before_weights_gib": 94.32,
+            "weights_gib": 51.05,
         } == reading.findings[0].figures
 
 
