@@ -10,14 +10,20 @@ from mtpdeploy.core.model import ModelShape
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.units import GIB, MIB
 from mtpdeploy.engines.sglang.flag_table import column_for, parse_version
-from mtpdeploy.engines.sglang.sizing.asked import WITHOUT_DRAFT_MODEL, Asked, read_asked
+from mtpdeploy.engines.sglang.sizing.asked import Asked, read_asked
 from mtpdeploy.engines.sglang.sizing.division import UNNAMED_BYTES, Loads, least_free
 from mtpdeploy.engines.sglang.sizing.explain import reason
 from mtpdeploy.engines.sglang.sizing.hicache import HOST_RESERVE, Host, host_bytes, refused_host_pools
+from mtpdeploy.engines.sglang.sizing.loads import (
+    changed_weights,
+    is_estimated,
+    read_loads,
+    unsure_bytes,
+    weight_notes,
+)
 from mtpdeploy.engines.sglang.sizing.pools import Pools, Refusal, refused_loads, size_pools
 from mtpdeploy.engines.sglang.sizing.refusals import refused_arguments
 from mtpdeploy.engines.sglang.sizing.reserve import (
-    CONTEXT_BYTES,
     CONTEXT_UNCERTAINTY,
     UNCERTAINTY,
     WORKSPACE_BYTES,
@@ -47,7 +53,8 @@ def forecast(
     """
     given, server = server, without_nonsense(server)
     asked = read_asked(server, model, version, card.total_mib)
-    loads = _loads(asked, card, weights, seen)
+    changed = changed_weights(asked, server)
+    loads = read_loads(asked, changed, card, weights, seen)
     pools = size_pools(asked, loads)
     refusal = (
         refused_arguments(asked, server, card.capability) or refused_loads(asked, loads) or pools.refusal
@@ -60,9 +67,10 @@ def forecast(
         left = loads.free - loads.weights - loads.draft_kept - UNNAMED_BYTES - pools.total
     least = least_free(asked, loads)
     margin = -card.total_mib * MIB if least is None else loads.free - least
-    unsure = _input_uncertainty(card, weights, loads, seen)
+    unsure = _input_uncertainty(card, weights, loads, seen) + unsure_bytes(changed, loads, seen)
     judged = _Judged(asked, loads, pools, refusal, left, needed, uncertainty + unsure, margin, unsure)
     fit, cause = _fit(judged)
+    estimated = is_estimated(loads, card, seen)
     result = Forecast(
         version=version,
         fit=fit,
@@ -85,7 +93,7 @@ def forecast(
         host_needed=host_bytes(asked, server, pools, host),
         figures=_figures(judged),
         verdict_figures=_verdict_figures(judged, card),
-        notes=_notes(asked, given, card, weights, estimated=_is_estimated(loads, card, seen)),
+        notes=(*weight_notes(changed, seen), *_notes(asked, given, card, weights, estimated=estimated)),
     )
     return structs.replace(result, reason=reason(asked, loads, pools, result))
 
@@ -118,56 +126,6 @@ class _Judged(Struct, frozen=True):
     uncertainty: int
     pool_margin: int
     unsure: int
-
-
-def _loads(asked: Asked, card: Card, weights: Weights, seen: Seen | None) -> Loads:
-    ranks = asked.tp * asked.pp
-    known = seen or Seen()
-    free = _free(card, known.free)
-    parameters, model = asked.model.parameters, asked.model
-    target = known.weights or (weights.target if weights.target is not None else model_bytes(model))
-    target = target if known.weights else target // ranks
-    if not asked.draft_tokens or asked.algorithm in WITHOUT_DRAFT_MODEL:
-        return Loads(free=free, weights=target)
-    table = parameters.table * 2 // asked.tp
-    draft = known.draft
-    if draft is None:
-        draft = weights.draft if weights.draft is not None else draft_bytes(model)
-        draft //= asked.tp
-    shares = model.mtp_layers > 0 and draft > 2 * table
-    return Loads(free=free, weights=target, draft=draft, draft_kept=draft - 2 * table if shares else draft)
-
-
-def _free(card: Card, seen: int | None) -> int:
-    """
-    What is free before the weights: as told, else as seen earlier unless today's memory speaks against it.
-    """
-    if card.free is not None:
-        return card.free
-    whole = (card.total_mib - card.reserved_mib) * MIB
-    estimate = max(0, (whole if card.unused is None else card.unused) - CONTEXT_BYTES)
-    same = seen is not None and (card.unused is None or abs(seen - estimate) <= CONTEXT_UNCERTAINTY)
-    return seen if seen is not None and same else estimate
-
-
-def _is_estimated(loads: Loads, card: Card, seen: Seen | None) -> bool:
-    return loads.free not in (card.free, seen.free if seen else None)
-
-
-def model_bytes(model: ModelShape) -> int:
-    """
-    The target's weights, worked out from its shape: tables and vision in two bytes, layers as quantized.
-    """
-    parameters = model.parameters
-    tables = parameters.table * (1 if model.tied else 2)
-    return (tables + parameters.vision) * 2 + parameters.layers * model.weight_bits // 8
-
-
-def draft_bytes(model: ModelShape) -> int:
-    """
-    What the draft of multi-token prediction takes as it loads: its layers and two tables, all in two bytes.
-    """
-    return (model.parameters.draft + 2 * model.parameters.table) * 2
 
 
 def _fit(judged: _Judged) -> tuple[Fit, Cause | None]:
@@ -226,7 +184,7 @@ def _input_uncertainty(card: Card, weights: Weights, loads: Loads, seen: Seen | 
     """
     known = seen or Seen()
     unsure = UNNAMED_BYTES
-    if _is_estimated(loads, card, seen):
+    if is_estimated(loads, card, seen):
         unsure += CONTEXT_UNCERTAINTY
     if weights.target is None and known.weights is None:
         unsure += int(WEIGHTS_UNCERTAINTY * loads.weights)

@@ -9,7 +9,7 @@ import pytest
 from mtpdeploy.core.diagnosis import Cause
 from mtpdeploy.core.memory import Fit
 from mtpdeploy.core.units import GIB, MIB
-from mtpdeploy.engines.sglang.sizing.forecast import draft_bytes, model_bytes
+from mtpdeploy.engines.sglang.sizing.loads import draft_bytes, model_bytes
 from mtpdeploy.engines.sglang.sizing.state import conv_bytes, slots_per_request, ssm_bytes
 from tests.engines.sglang.sizing.models import (
     CONFIG_27B,
