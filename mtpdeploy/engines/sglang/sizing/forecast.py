@@ -31,7 +31,7 @@ from mtpdeploy.engines.sglang.sizing.reserve import (
     needed_bytes,
     target_graph_bytes,
 )
-from mtpdeploy.engines.sglang.sizing.sense import is_known, nonsense, without_nonsense
+from mtpdeploy.engines.sglang.sizing.sense import is_known, is_understood, nonsense, without_nonsense
 from mtpdeploy.engines.sglang.sizing.state import conv_bytes, slots_per_request, ssm_bytes
 from mtpdeploy.engines.sglang.sizing.strategy import is_on
 
@@ -107,12 +107,8 @@ UNPLANNED = (
 """Switches whose memory is not worked out here; a plan says so."""
 
 
-OF_LOADS_AND_POOLS = (
-    Cause.OOM_KV_POOL,
-    Cause.OOM_STATE_POOL,
-    Cause.OOM_WEIGHTS,
-    Cause.OOM_DRAFT_WEIGHTS,
-)
+OF_POOLS = (Cause.OOM_KV_POOL, Cause.OOM_STATE_POOL)
+OF_LOADS_AND_POOLS = (*OF_POOLS, Cause.OOM_WEIGHTS, Cause.OOM_DRAFT_WEIGHTS)
 """Causes of refusals that a little more memory could mend."""
 
 
@@ -133,8 +129,10 @@ def _fit(judged: _Judged) -> tuple[Fit, Cause | None]:
     Whether it fits, and the cause of the failure that is expected.
     """
     if judged.refusal is not None:
-        near = judged.refusal.cause in OF_LOADS_AND_POOLS and -judged.pool_margin < judged.unsure
-        return Fit.CLOSE if near else Fit.DOES_NOT_FIT, judged.refusal.cause
+        cause = judged.refusal.cause
+        near = cause in OF_LOADS_AND_POOLS and -judged.pool_margin < judged.unsure
+        guessed = cause in OF_POOLS and not is_understood(judged.asked.model)
+        return Fit.CLOSE if near or guessed else Fit.DOES_NOT_FIT, cause
     for room in _rooms(judged):
         if room.left < room.uncertainty:
             return Fit.DOES_NOT_FIT if room.left < -room.uncertainty else Fit.CLOSE, room.cause

@@ -100,6 +100,13 @@ def without_nonsense(server: ServerSpec) -> ServerSpec:
     return server.with_flags(**{one.flag: None for one in found}) if found else server
 
 
+def is_understood(model: ModelShape) -> bool:
+    """
+    Whether what the pools of a model are made of is known: nothing of a guessed shape rules a start out.
+    """
+    return is_known(model) and not model.unread
+
+
 def is_known(model: ModelShape) -> bool:
     """
     Whether the model is of a family that the rules are known to describe.

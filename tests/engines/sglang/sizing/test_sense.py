@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mtpdeploy.core.memory import Fit
 from mtpdeploy.core.server import FlagValue, ServerSpec
 from mtpdeploy.engines.sglang.sizing.fraction import prefill_sizes
 from mtpdeploy.engines.sglang.sizing.sense import MOST, is_known, nonsense, without_nonsense
@@ -107,3 +108,15 @@ def test_sizes_of_prefill(largest: int) -> None:
 
     assert sum(size <= largest for size in listed) == prefill_sizes(largest)
     assert prefill_sizes(1 << 60) > 1 << 50
+
+
+def test_a_guessed_shape_rules_nothing_out() -> None:
+    """
+    Pools of a model whose layers are not understood may be smaller than they look; its weights may not.
+    """
+    flags: dict[str, FlagValue] = {"mem_fraction_static": 0.5}
+    new = {**CONFIG_DENSE, "architectures": ["NewForCausalLM"]}
+
+    assert Fit.DOES_NOT_FIT is plan("0.5.12", flags, config=CONFIG_DENSE).fit
+    assert Fit.CLOSE is plan("0.5.12", flags, config=new).fit
+    assert Fit.DOES_NOT_FIT is plan("0.5.12", flags, config=new, weights_gib=120.0).fit
