@@ -37,7 +37,7 @@ LINE_LIMIT = 1 << 17
 """Characters of one line that are examined, at either end: a bar may go on for ever without a newline."""
 
 _RECORD = re.compile(
-    r"\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?((?: [A-Za-z_]+\d+)*)\] ?"
+    r"\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?((?: [A-Za-z_.]+\d*)*)\] ?"
     r"(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) \S+:\d+: )?"
 )
 _EXCEPTION = re.compile(r"^(\w+) hit an exception: ")

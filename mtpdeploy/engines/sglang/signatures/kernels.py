@@ -194,7 +194,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
     Signature(
         cause=Cause.CUDA_FAULT,
         pattern=(
-            r"CUDA error: |HIP error: |Triton Error \[CUDA\]|CUDA_ERROR_\w+|\bcudaError[A-Z]\w+"
+            r"CUDA error(?:: | /)|HIP error: |Triton Error \[CUDA\]|CUDA_ERROR_\w+|\bcudaError[A-Z]\w+"
             r"|(?:CUBLAS|CUDNN|CUSPARSE)_STATUS_\w+"
         ),
         example="torch.AcceleratorError: CUDA error: the launch timed out and was terminated",

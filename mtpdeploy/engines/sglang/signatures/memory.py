@@ -159,7 +159,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
     # 17
     Signature(
         cause=Cause.HOST_MEMORY,
-        pattern=r"Not enough host memory available\. Requesting",
+        pattern=r"Not enough host memory (?:available\. Requesting|for )",
         example=(
             "ValueError: Not enough host memory available. Requesting 40.00 GB but only have 34.87 GB free. "
             "Please reduce the size of the hierarchical cache."

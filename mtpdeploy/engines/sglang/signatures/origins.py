@@ -73,7 +73,9 @@ ORIGINS: tuple[Signature, ...] = (
     ),
     Signature(
         cause=Cause.SPEC_FAULT,
-        pattern=r"\(at (?:speculative/|(?:constrained|sampling)/[^)]{0,300}speculative/)",
+        pattern=(
+            r"\(at (?:speculative/|(?:constrained|sampling|model_executor/\w*graph)[^)]{0,300}speculative/)"
+        ),
         example=(
             "AttributeError: 'HybridAttnBackend' object has no attribute 'update_mamba_state' "
             "(in _mamba_verify_update: x) (at speculative/eagle_worker_v2.py < managers/scheduler.py)"
