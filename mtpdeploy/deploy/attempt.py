@@ -42,6 +42,12 @@ Seconds in which a server that left a request unanswered may turn out to be dyin
 3 s after a scheduler exception (SGLang 0.5.23 on a CPU, logs f02 to f13).
 """
 
+SETTLE_GRACE = 5.0
+"""
+Seconds for what a failed attempt left behind to end by itself: SGLang drains requests first, without end
+where its scheduler is gone (facts, section 6), and here nobody's requests are worth it.
+"""
+
 DEMO_HASTE = 30.0
 """How many times as fast the demo box lives (`speed`, where nobody says otherwise)."""
 
@@ -283,7 +289,8 @@ class Attempt:
         """
         if outcome.end in (End.STALLED, End.DOOMED, End.DEAF, End.REFUSING, End.VANISHED):
             port = self._record.server.port
-            again(lambda: stop(self._tools.box, python=self._place.python, runs=[self._run], port=port))
+            python, runs = self._place.python, [self._run]
+            again(lambda: stop(self._tools.box, python=python, runs=runs, port=port, grace=SETTLE_GRACE))
         if outcome.end is not End.LOST:
             text = json.encode(outcome).decode()
             again(lambda: write_outcome(self._tools.box, self._run, text))

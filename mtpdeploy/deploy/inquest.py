@@ -183,14 +183,16 @@ def _judge(
     reached: list[Reached] = []
     moment, last, count = None, "", 0
     for piece in _pieces(file):
-        for line in lines.feed(piece):
-            count, last = line.number, line.text or last
+        read = lines.feed(piece)
+        for line in read:
             for milestone in reading.feed(line.number, line.text):
                 stamp = MOMENT.search(line.text, 0, 200)
                 moment = _seconds(stamp[1]) if stamp else moment
                 if milestone.line == reading.begun:
                     reached.clear()
                 reached.append(Reached(milestone, moment))
+        count = read[-1].number if read else count
+        last = next((line.text for line in reversed(read) if line.text), last)
     end = End.VANISHED if after is not None and exit_status is None else End.EXITED
     evidence = reading.evidence(end, exit_status, after or {})
     verdict = None

@@ -74,7 +74,7 @@ class LogReading:
         Take one complete line (numbered from 1, without its newline) and tell the stages it proves.
         """
         self.tail.append((number, text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "…"))
-        if not self._start.in_traceback and not milestones.interesting(text):
+        if not self._start.alert and not milestones.interesting(text):
             return []
         if self._start.followed_by(text):
             self._restart(number)

@@ -78,8 +78,10 @@ class Start:
     the stage of the rank that printed it. What does not: whatever follows SGLang's own notice that it
     ends its processes, tracebacks that somebody logged and survived, and the 19 kB of server_args. A
     traceback whose beginning was cut off with the head of the log counts unless a stage is reached after it
-    or a whole one follows. Words that
-    the given SGLang `version` does not print mean nothing; without one all count.
+    or a whole one follows. Words that the given SGLang `version` does not print mean nothing; without one
+    all count.
+
+    While `alert` the next line may belong to a traceback, so that each has to be examined.
     """
 
     def __init__(self, version: str = "") -> None:
@@ -95,6 +97,7 @@ class Start:
         self._opened = 0
         self._ending = False
         self._headless = True
+        self.alert = True
         self._cut: Finding | None = None
         self._told_to_stop: tuple[int, str] | None = None
         self._leader = ""
@@ -115,13 +118,6 @@ class Start:
             return False
         found = match(self._catalogue.records, text, Stage.LAUNCHED)
         return found is not None and found.cause is Cause.BAD_ARGUMENT
-
-    @property
-    def in_traceback(self) -> bool:
-        """
-        Whether the next line may belong to a traceback, so that each has to be examined.
-        """
-        return self._open is not None or self._headless
 
     @property
     def told_to_stop(self) -> tuple[int, str] | None:
@@ -169,6 +165,7 @@ class Start:
             ends = [cut.start() for cut in cuts[1:]] + [len(segment)]
             for cut, end in zip(cuts, ends, strict=False):
                 told += self._record(number, cut[1].strip(), segment[cut.end() : end])
+        self.alert = self._open is not None or self._headless
         return told
 
     def _record(self, number: int, rank: str, body: str) -> list[Milestone]:
