@@ -77,7 +77,7 @@ WRAPPINGS: tuple[Wrapping, ...] = (
     _prefix("docker", _MOMENT + rb" "),
     _prefix("collector", rb"\[" + _MOMENT + rb"\] "),
     _prefix("collector", rb"\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} "),
-    _prefix("logging", rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+ - \S+ - [A-Z]+ - "),
+    _prefix("logging", rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[,.]\d+(?:[+-]\d\d:\d\d)? - \S+ - [A-Z]+ - "),
     _prefix("loguru", rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \| [A-Z]+ +\| [^|\n]{1,80} \| "),
     _prefix("ray", rb"\(\w+ pid=\d+(?:, ip=[\w.:]+)?\) "),
     _prefix("torchrun", rb"\[default\d+\]:"),

@@ -47,6 +47,17 @@ ORIGINS: tuple[Signature, ...] = (
         weight=_WEIGHT,
     ),
     Signature(
+        cause=Cause.DRAFT_FORMAT,
+        pattern=r"\(at models/\w*(?:eagle|mtp|nextn|dflash)\w*\.py",
+        example=(
+            "RuntimeError: The size of tensor a (8640) must match the size of tensor b (5760) "
+            "(in forward: x) "
+            "(at models/llama_eagle3.py < model_executor/model_runner.py < speculative/eagle_worker_v2.py)"
+        ),
+        source="sgl-project/sglang issue 32226",
+        weight=_WEIGHT,
+    ),
+    Signature(
         cause=Cause.CHECKPOINT_UNFIT,
         pattern=r"\(at (?:models|layers|model_loader|configs)/",
         example=(
