@@ -78,7 +78,7 @@ def verdict_lines(forecast: Forecast) -> list[str]:
         lines.append(f"SGLang would say: {forecast.error}")
     fraction = f"mem_fraction_static {forecast.mem_fraction_static:.4g}"
     lines.append(f"{fraction}, {gib(forecast.free)} free before the weights")
-    if forecast.fit is not Fit.DOES_NOT_FIT or forecast.kv_tokens:
+    if forecast.error is None and (forecast.fit is not Fit.DOES_NOT_FIT or forecast.kv_tokens):
         lines += _printed(forecast)
     if forecast.host_needed:
         lines.append(f"the hierarchical cache pins {forecast.host_needed / 1e9:.1f} GB of host memory")
@@ -95,7 +95,7 @@ def _printed(forecast: Forecast) -> list[str]:
     prints = f"{state}max_total_num_tokens {forecast.kv_tokens}, "
     prints += f"max_running_requests {forecast.max_running_requests}"
     cliffs = f"{gib(forecast.pool_margin)} until the pools are refused, {gib(forecast.graph_margin)} "
-    cliffs += f"(± {gib(forecast.needed_uncertainty)}) until graphs and activations do not fit"
+    cliffs += f"(± {gib(forecast.graph_uncertainty)}) until graphs and activations do not fit"
     return [f"SGLang will print: {prints}", f"to the cliffs: {cliffs}"]
 
 
@@ -225,6 +225,7 @@ def _gib(forecast: Forecast) -> dict[str, float | None]:
         "needed_uncertainty_gib": forecast.needed_uncertainty,
         "pool_margin_gib": forecast.pool_margin,
         "graph_margin_gib": forecast.graph_margin,
+        "graph_uncertainty_gib": forecast.graph_uncertainty,
         "host_needed_gib": forecast.host_needed,
     }
     return {

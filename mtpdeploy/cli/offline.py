@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from mtpdeploy.core.cards import find_card, near_cards
 from mtpdeploy.core.machine import ModelFacts
-from mtpdeploy.core.memory import Card, Weights
+from mtpdeploy.core.memory import Card, Seen, Weights
 from mtpdeploy.core.model import ModelShape, NotAModel, read_model
 from mtpdeploy.core.units import GIB
 from mtpdeploy.deploy.planner import weights_of
@@ -62,25 +62,33 @@ def given_model(given: Given) -> tuple[ModelShape, Weights]:
             f"`--model`: {file} describes no model: {error}",
             hint="give the config.json of the checkpoint, as it comes from the Hugging Face hub",
         ) from None
-    return shape, _weights(given, path, shape)
+    return shape, _weights(path, shape)
 
 
-def _weights(given: Given, path: Path, shape: ModelShape) -> Weights:
-    found = Weights()
-    if path.is_dir():
-        told = contents(str(path))
-        facts = ModelFacts(
-            path=str(path),
-            is_local=True,
-            exists=True,
-            has_mtp=told["has_mtp"],
-            weight_bytes=told["weight_bytes"],
-            mtp_bytes=told["mtp_bytes"],
-        )
-        found = weights_of(facts, shape)
-    return Weights(
-        target=_bytes("--weights-gib", given.weights_gib) or found.target,
-        draft=_bytes("--draft-gib", given.draft_gib) or found.draft,
+def _weights(path: Path, shape: ModelShape) -> Weights:
+    if not path.is_dir():
+        return Weights()
+    told = contents(str(path))
+    facts = ModelFacts(
+        path=str(path),
+        is_local=True,
+        exists=True,
+        has_mtp=told["has_mtp"],
+        weight_bytes=told["weight_bytes"],
+        mtp_bytes=told["mtp_bytes"],
+    )
+    return weights_of(facts, shape)
+
+
+def given_loads(given: Given) -> Seen:
+    """
+    The weights as SGLang printed them, which is what they take of one GPU.
+
+    Raises:
+        ConfigError: sizes that cannot be.
+    """
+    return Seen(
+        weights=_bytes("--weights-gib", given.weights_gib), draft=_bytes("--draft-gib", given.draft_gib)
     )
 
 

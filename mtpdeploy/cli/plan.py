@@ -55,13 +55,15 @@ def command(
     both = [option for option, given in shown.items() if given]
     if len(both) > 1:
         raise ConfigError(f"`{both[0]}` and `{both[1]}` do not go together", hint="keep one of the two")
+    offline, named = asked["model"] is not None, dict(asked)
     server, predict = _subject(asked)
     if compare is not None:
         return _compare(server, predict, compare, as_json=as_json)
     if solve:
-        from mtpdeploy.cli.solving import show_solution  # noqa: PLC0415 - only with --solve
+        from mtpdeploy.cli.solving import UpCommand, show_solution  # noqa: PLC0415 - only with --solve
 
-        return show_solution(server, predict, want, as_json=as_json)
+        as_asked = UpCommand.of(named, offline=offline)
+        return show_solution(server, predict, want, as_asked, as_json=as_json)
     return _show(server, _predicted(server, predict), svg=svg, as_json=as_json)
 
 

@@ -3,7 +3,7 @@ What `plan` forecasts: a server of hosts.toml on a box, or flags of the command 
 """
 
 from mtpdeploy.cli.choose import order_from, overrides_of
-from mtpdeploy.cli.offline import Given, given_card, given_model, given_version
+from mtpdeploy.cli.offline import Given, given_card, given_loads, given_model, given_version
 from mtpdeploy.cli.opening import open_tools
 from mtpdeploy.cli.options import Asked
 from mtpdeploy.cli.plain import Plain
@@ -53,11 +53,12 @@ def without_box(asked: Asked, given: Given) -> tuple[ServerSpec, Predict]:
         ConfigError: a model, a card or a flag that cannot be.
     """
     shape, weights = given_model(given)
+    loads = given_loads(given)
     card, version = given_card(given), given_version(given) or NEWEST
     server = sensible(_server(asked, given.model or ""))
 
     def predict(changed: ServerSpec) -> Forecast:
-        return SGLANG.forecast(changed, shape, version, card, weights, None)
+        return SGLANG.forecast(changed, shape, version, card, weights, loads)
 
     SGLANG.command(server, "python3", version)
     return server, predict

@@ -42,10 +42,10 @@ class Forecast(Struct, frozen=True):
     would raise none, and `cause` what that text (or an estimate) means. `left` is what graphs and
     activations find free after all pools, `needed` what they are estimated to take. `pool_margin` is how
     much less memory there may be until the pools are refused (negative: how much is lacking, the whole card
-    where no memory would do), `graph_margin` the same for graphs and activations, and for a draft that loads
-    beside the pools. `host_needed` is what the hierarchical cache pins in host memory. `figures` are further
-    numbers by name, `verdict_figures` those that rungs ask of a verdict; `notes` say what the forecast rests
-    on.
+    where no memory would do), `graph_margin` the same for graphs and activations, or for a draft that loads
+    beside the pools, whichever is less, and `graph_uncertainty` how far that may be off. `host_needed` is
+    what the hierarchical cache pins in host memory. `figures` are further numbers by name, `verdict_figures`
+    those that rungs ask of a verdict; `notes` say what the forecast rests on.
     """
 
     version: str
@@ -66,6 +66,7 @@ class Forecast(Struct, frozen=True):
     needed_uncertainty: int = 0
     pool_margin: int = 0
     graph_margin: int = 0
+    graph_uncertainty: int = 0
     host_needed: int = 0
     figures: dict[str, float] = {}
     verdict_figures: dict[str, float] = {}

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.units import counted
 
 
 class Wish(Struct, frozen=True):
@@ -26,7 +27,7 @@ class Wish(Struct, frozen=True):
 
     def __str__(self) -> str:
         told = [
-            f"{self.requests} requests" if self.requests else "",
+            counted(self.requests, "request", "requests") if self.requests else "",
             f"{self.context:,} tokens of context each" if self.context else "",
             f"{self.tokens:,} tokens" if self.tokens else "",
         ]
@@ -50,4 +51,13 @@ class Solution(Struct, frozen=True):
     server: ServerSpec
     forecast: Forecast
     concessions: tuple[Concession, ...]
+    asked: Forecast
+
+
+class Unsolved(Struct, frozen=True):
+    """
+    That nothing fulfils a wish, why, and what was predicted for the asked configuration.
+    """
+
+    because: str
     asked: Forecast

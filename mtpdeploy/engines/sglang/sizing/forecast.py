@@ -71,6 +71,8 @@ def forecast(
     judged = _Judged(asked, loads, pools, refusal, left, needed, uncertainty + unsure, margin, unsure)
     fit, cause = _fit(judged)
     estimated = is_estimated(loads, card, seen)
+    rooms = [_Room(0, 0, Cause.OOM_GRAPHS)] if pools.refusal is not None else _rooms(judged)
+    tightest = min(rooms, key=lambda room: room.left)
     result = Forecast(
         version=version,
         fit=fit,
@@ -89,11 +91,12 @@ def forecast(
         needed=needed,
         needed_uncertainty=judged.uncertainty,
         pool_margin=margin,
-        graph_margin=0 if pools.refusal is not None else min(room.left for room in _rooms(judged)),
+        graph_margin=tightest.left,
+        graph_uncertainty=tightest.uncertainty,
         host_needed=host_bytes(asked, server, pools, host),
         figures=_figures(judged),
         verdict_figures=_verdict_figures(judged, card),
-        notes=(*weight_notes(changed, seen), *_notes(asked, given, card, weights, estimated=estimated)),
+        notes=(*_notes(asked, given, card, estimated=estimated), *weight_notes(changed, weights, seen)),
     )
     return structs.replace(result, reason=reason(asked, loads, pools, result))
 
@@ -196,7 +199,8 @@ def _lines(judged: _Judged, card: Card) -> tuple[Line, ...]:
     loads, pools, total = judged.loads, judged.pools, card.total_mib * MIB
     claimed = [Line("driver, context and others", total - loads.free), Line("weights", loads.weights)]
     if pools.refusal is not None:
-        counted = loads.draft if judged.asked.release >= (0, 5, 14) else loads.draft_kept
+        # To 0.5.13 the draft is loaded later, into what lies outside the pools.
+        counted = loads.draft if judged.asked.release >= (0, 5, 14) else 0
         claimed += [
             Line("draft weights", counted),
             Line("outside the pools", int(loads.free * (1 - judged.asked.mem_fraction_static))),
@@ -262,16 +266,12 @@ def _verdict_figures(judged: _Judged, card: Card) -> dict[str, float]:
     return found
 
 
-def _notes(
-    asked: Asked, server: ServerSpec, card: Card, weights: Weights, *, estimated: bool
-) -> tuple[str, ...]:
+def _notes(asked: Asked, server: ServerSpec, card: Card, *, estimated: bool) -> tuple[str, ...]:
     column, exact = column_for(parse_version(asked.version))
     found = [] if exact else [f"SGLang {asked.version} is not known here; planned as {column}"]
     if estimated:
         what = "the card's" if card.unused is None else "what is free now"
         found.append(f"memory free before the weights is estimated: {what} less a CUDA context")
-    if weights.target is None:
-        found.append("the weights' size is worked out from config.json, within some 5 %")
     found += [
         f"`{one.flag}` cannot be {one.value}, planned as if it were not given" for one in nonsense(server)
     ]

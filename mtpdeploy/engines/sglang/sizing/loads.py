@@ -73,15 +73,20 @@ def changed_weights(asked: Asked, server: ServerSpec) -> Changed:
     return Changed(offloaded, False, UNKNOWN if unknown else 0.0, "".join(unknown[:1]))
 
 
-def weight_notes(changed: Changed, seen: Seen | None) -> tuple[str, ...]:
+def weight_notes(changed: Changed, weights: Weights, seen: Seen | None) -> tuple[str, ...]:
     """
-    What a plan has to say about weights that are changed as they load.
+    What a plan has to say about weights that nobody has seen as they loaded.
     """
-    if not changed.because or (seen is not None and seen.weights is not None):
+    if seen is not None and seen.weights is not None:
         return ()
+    found = []
+    if weights.target is None:
+        found.append("the weights' size is worked out from config.json, within some 5 %")
     if changed.halved:
-        return (f"`{changed.because}` halves the layers' weights as they load, within some 10 %",)
-    return (f"not planned: what `{changed.because}` makes of the weights",)
+        found.append(f"`{changed.because}` halves the layers' weights as they load, within some 10 %")
+    elif changed.because:
+        found.append(f"not planned: what `{changed.because}` makes of the weights")
+    return tuple(found)
 
 
 def unsure_bytes(changed: Changed, loads: Loads, seen: Seen | None) -> int:

@@ -6,7 +6,7 @@ costs something is tried in all combinations, cheapest first.
 """
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Any
 
@@ -15,14 +15,18 @@ from msgspec import Struct
 from mtpdeploy.core.diagnosis import Cause
 from mtpdeploy.core.memory import Fit, Forecast
 from mtpdeploy.core.server import ServerSpec, changes
-from mtpdeploy.core.wish import Concession, Solution, Wish
+from mtpdeploy.core.units import counted
+from mtpdeploy.core.wish import Concession, Solution, Unsolved, Wish
 from mtpdeploy.engines.sglang.concessions import STRATEGY, release
 
 FRACTIONS = tuple(round(0.30 + 0.005 * step, 3) for step in range(136))
 """Values of mem_fraction_static that are tried, 0.30 to 0.975: steps of half a GiB on a 96 GB card."""
 
-MOST_REQUESTS = 512
-"""More requests than any card here can keep states of; where nobody says how many are wanted."""
+MOST_REQUESTS = 4096
+"""SGLang runs no more by itself (model_executor/model_runner.py, 0.5.6-0.5.23: min(max(…, 2048), 4096))."""
+
+ROOMY = 0.9
+"""A fraction that leaves pools most of a card, and graphs some of it."""
 
 SPARE_SLOTS = 1
 """Slots beyond those of the running requests: with none a prefix cannot be copied (catalogue, number 15)."""
@@ -61,6 +65,7 @@ DRAFT = (3, 1, 4)
 
 OF_HOST_POOLS = (
     Cause.HICACHE_UNSUPPORTED,
+    Cause.HICACHE_NEEDS_RADIX,
     Cause.HOST_MEMORY,
     Cause.HOST_OOM_KILLED,
     Cause.HOST_POOL_TOO_SMALL,
@@ -71,17 +76,22 @@ KINDS = {"state": 5, "kv": 5}
 """How dear what touches the quality of answers is, against speed (1 a step) and caching (3 and 4)."""
 
 
-def solve(server: ServerSpec, version: str, predict: Predict, wish: Wish) -> Solution | None:
+def solve(
+    server: ServerSpec, version: str, predict: Predict, asked: Forecast, wish: Wish
+) -> Solution | Unsolved:
     """
-    The configuration that gives up least among those that fulfil a wish, or None where none does.
+    The configuration that gives up least among those that fulfil a wish, or why none does.
 
-    One that fits goes before one that is close; where no number of requests is wanted, one that runs more
-    of them before a cheaper one only if it is not dearer.
+    `asked` is what `predict` says of the server itself. One that fits goes before one that is close; where no
+    number of requests is wanted, one that runs more of them before a cheaper one only if it is not dearer.
     """
-    asked = predict(server)
-    if asked is None:
-        return None
+    longest = asked.verdict_figures.get("derived_context_length")
+    if longest and wish.context and wish.context > longest:
+        return Unsolved(f"the model's own context is {longest:,.0f} tokens", asked)
     mended, mends = _mended(server, predict)
+    if (mended.number("context_length") or wish.context or 0) < (wish.context or 0):
+        lengthened = _Lever({"context_length": wish.context})
+        mended, mends = mended.with_flags(**lengthened.flags), (*mends, lengthened)
     best: _Found | None = None
     for levers in sorted(_combinations(mended, version), key=_weight):
         if best is not None and best.forecast.fit is Fit.FITS and _weight(levers) > best.weight:
@@ -90,8 +100,35 @@ def solve(server: ServerSpec, version: str, predict: Predict, wish: Wish) -> Sol
         if found is not None and (best is None or _rank(found, wish) < _rank(best, wish)):
             best = found
     if best is None:
-        return None
+        return Unsolved(_why_not(mended, version, predict, wish), asked)
     return Solution(best.server, best.forecast, _concessions(server, best, mends), asked)
+
+
+def _why_not(server: ServerSpec, version: str, predict: Predict, wish: Wish) -> str:
+    """
+    What keeps the configuration that comes nearest from fulfilling a wish.
+    """
+    nearest: Forecast | None = None
+    for levers in _combinations(server, version):
+        levered = _levered(server, predict, levers)
+        tried = levered and levered.sized(wish.requests or 1, ROOMY)
+        if tried and (nearest is None or _nearness(tried[1]) > _nearness(nearest)):
+            nearest = tried[1]
+    if nearest is None:
+        return "nothing can be predicted"
+    if nearest.error is not None or nearest.fit is Fit.DOES_NOT_FIT:
+        return f"even with every concession: {nearest.reason}"
+    requests = counted(nearest.max_running_requests, "request", "requests")
+    return f"even with every concession {requests} and {nearest.kv_tokens:,} tokens are the most"
+
+
+def _nearness(forecast: Forecast) -> tuple[bool, bool, int, int]:
+    return (
+        forecast.error is None,
+        forecast.fit is not Fit.DOES_NOT_FIT,
+        forecast.max_running_requests,
+        forecast.kv_tokens,
+    )
 
 
 def _mended(server: ServerSpec, predict: Predict) -> tuple[ServerSpec, tuple[_Lever, ...]]:
@@ -102,7 +139,9 @@ def _mended(server: ServerSpec, predict: Predict) -> tuple[ServerSpec, tuple[_Le
     """
     mends: tuple[_Lever, ...] = ()
     for _ in range(MOST_MENDS):
-        roomy = server.with_flags(max_running_requests=1, mem_fraction_static=0.9, max_mamba_cache_size=None)
+        roomy = server.with_flags(
+            max_running_requests=1, mem_fraction_static=ROOMY, max_mamba_cache_size=None
+        )
         forecast = predict(roomy)
         mend = _mend(server, forecast) if forecast is not None and forecast.error is not None else None
         if mend is None:
@@ -229,15 +268,8 @@ def _try(server: ServerSpec, predict: Predict, wish: Wish, levers: tuple[_Lever,
     """
     The most requests that these levers allow, or those wanted: surely, else closely.
     """
-    flags = {name: value for lever in levers for name, value in lever.flags.items()}
-    changed = server.with_flags(**flags)
-    sizes = [wish.requests] if wish.requests else _falling(MOST_REQUESTS)
-    plain = predict(changed)
-    if plain is None:
-        return None
-    counted = plain.figures.get("state_slot_gib") and not changed.flags.get("disable_radix_cache")
-    levered = _Levered(changed, predict, plain.slots_per_request if counted else 0)
-    if not _enough(levered.sized(sizes[-1], FRACTIONS[-1]), wish, sizes[-1]):
+    levered, sizes = _levered(server, predict, levers), _sizes(server, wish)
+    if levered is None or not _enough(levered.sized(sizes[-1], FRACTIONS[-1]), wish, sizes[-1]):
         return None
     for fitting in (_surely, _closely):
         found = _most(sizes, functools.partial(fitting, levered, wish))
@@ -246,8 +278,29 @@ def _try(server: ServerSpec, predict: Predict, wish: Wish, levers: tuple[_Lever,
     return None
 
 
+def _levered(server: ServerSpec, predict: Predict, levers: tuple[_Lever, ...]) -> _Levered | None:
+    changed = server.with_flags(**{name: value for lever in levers for name, value in lever.flags.items()})
+    plain = predict(changed)
+    if plain is None:
+        return None
+    keeps_states = plain.figures.get("state_slot_gib") and not changed.flags.get("disable_radix_cache")
+    return _Levered(changed, predict, plain.slots_per_request if keeps_states else 0)
+
+
+def _sizes(server: ServerSpec, wish: Wish) -> Sequence[int]:
+    """
+    The numbers of requests that may be had, the most first: those wanted, else as many as possible; who
+    only wants tokens keeps what was asked.
+    """
+    if wish.requests:
+        return [wish.requests]
+    asked = server.number("max_running_requests")
+    most = int(asked) if asked and wish.tokens and not wish.context else MOST_REQUESTS
+    return range(most, 0, -1)
+
+
 def _most(
-    sizes: list[int], fitting: Callable[[int], tuple[ServerSpec, Forecast] | None]
+    sizes: Sequence[int], fitting: Callable[[int], tuple[ServerSpec, Forecast] | None]
 ) -> tuple[int, tuple[ServerSpec, Forecast]] | None:
     """
     The first of falling sizes that fits, where those after it do, too.
@@ -261,17 +314,6 @@ def _most(
         else:
             high, found = middle, (sizes[middle], tried)
     return found
-
-
-def _falling(most: int) -> list[int]:
-    """
-    Numbers of requests from the most down to one; those above 32 in steps of an eighth.
-    """
-    sizes, size = [], most
-    while size >= 1:
-        sizes.append(size)
-        size -= max(1, size // 8)
-    return sizes
 
 
 def _surely(levered: _Levered, wish: Wish, requests: int) -> tuple[ServerSpec, Forecast] | None:
@@ -317,12 +359,12 @@ def _first(holds: Callable[[float], bool]) -> float | None:
 
 def _leaves_room(tried: tuple[ServerSpec, Forecast] | None) -> bool:
     """
-    Whether graphs and activations surely fit; pools that are refused leave all the room there is.
+    Whether what stands beside the pools surely fits; pools that are refused leave all the room there is.
     """
     if tried is None:
         return False
     forecast = tried[1]
-    return forecast.error is not None or forecast.graph_margin >= forecast.needed_uncertainty
+    return forecast.error is not None or forecast.cause in (None, Cause.OOM_KV_POOL)
 
 
 def _enough(tried: tuple[ServerSpec, Forecast] | None, wish: Wish, requests: int) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mtpdeploy.core.diagnosis import Cause
 from mtpdeploy.core.memory import Fit, Forecast
 from mtpdeploy.core.units import MIB
-from mtpdeploy.core.wish import Wish
+from mtpdeploy.core.wish import Unsolved, Wish
 from mtpdeploy.demo.site.sglang.refusals import RefusedError
 from mtpdeploy.demo.site.sglang.sizing import PoolError, size_pools
 from mtpdeploy.engines.sglang.sizing.solve import solve
@@ -152,8 +152,8 @@ class TestSolve:
         """
         By its own forecast, and by the arithmetic of the demo box, which shares nothing with it.
         """
-        solution = solve(start.server, start.version, start.forecast, wish)
-        if solution is None:
+        solution = solve(start.server, start.version, start.forecast, start.forecast(start.server), wish)
+        if isinstance(solution, Unsolved):
             return
         box = SimulatedCard(models / start.model, start.gpu, start.version)
         made = size_pools(box.demand(solution.server))
