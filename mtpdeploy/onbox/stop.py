@@ -30,10 +30,20 @@ from mtpdeploy.onbox.record import process_of
 
 SHARED = "/dev/shm"  # noqa: S108 - where the kernel keeps shared memory
 
-LEAVINGS = ("psm_", "sem.", "torch_", "nccl-")
+LEAVINGS = (
+    "psm_",
+    "sem.",
+    "torch_",
+    "nccl-",
+    "cuda.shm.",
+    "sglang_loads_",
+    "sgl_shm_",
+    "multi_tokenizer_args_",
+)
 """
 Beginnings of names in /dev/shm that servers make for themselves: CPython 3.12 (shared_memory.py),
-glibc (sem_open), PyTorch 2.9 (libshm) and NCCL 2.28 (shmutils.cc). Anything else may be a user's.
+glibc (sem_open), PyTorch 2.9 (libshm), NCCL 2.28 (shmutils.cc), and what SGLang 0.5.23 sweeps up after itself
+in its own CI (srt/utils/stale_shm_cleanup.py). Anything else may be a user's.
 """
 
 FIRST_PAUSE = 0.02

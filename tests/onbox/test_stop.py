@@ -251,9 +251,10 @@ def test_shared_memory_of_the_dead_goes_and_that_of_others_stays(run: str, tmp_p
     """
     own = f"{run}-{os.getpid()}"
     names = [f"psm_{own}", f"psm_{own}_in_use", f"weights_{own}"]
+    loads = f"sglang_loads_{own}.shm"
     shared = Path("/dev/shm")
     try:
-        launch(run, tmp_path, python_server(SHARES, *names, f"torch_%d_1_{own}"))
+        launch(run, tmp_path, python_server(SHARES, *names, loads, f"torch_%d_1_{own}"))
         run_dir = tmp_path / "runs" / run
         pid = pids_of(run_dir)[0]
         with (shared / names[1]).open("r+b") as file, mmap.mmap(file.fileno(), 0):
@@ -263,7 +264,8 @@ def test_shared_memory_of_the_dead_goes_and_that_of_others_stays(run: str, tmp_p
         for path in shared.glob(f"*{own}*"):
             path.unlink()
 
-    assert (sorted([names[0], f"torch_{pid}_1_{own}"]), names[1:]) == (stopped["shared"], left)
+    removed = [names[0], loads, f"torch_{pid}_1_{own}"]
+    assert (sorted(removed), names[1:]) == (stopped["shared"], left)
 
 
 def test_order_to_stop_is_left_in_the_run(run: str, tmp_path: Path) -> None:
