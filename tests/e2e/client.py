@@ -71,11 +71,18 @@ class Going:
         """
         return bytes(self._err).decode("utf-8", "replace")
 
-    def until(self, text: str) -> "Going":
+    @property
+    def out(self) -> str:
+        """
+        What it has printed so far.
+        """
+        return bytes(self._out).decode("utf-8", "replace")
+
+    def until(self, text: str, seconds: float = DEADLINE) -> "Going":
         """
         Wait until it has said something.
         """
-        deadline = time.monotonic() + DEADLINE
+        deadline = time.monotonic() + seconds
         while text not in self.err:
             assert time.monotonic() < deadline, f"{text!r} was never said:\n{self.err[-3000:]}"
             assert self.process.poll() is None or text in self.err, f"it ended:\n{self.err[-3000:]}"
@@ -96,7 +103,7 @@ class Going:
         status = self.process.wait(seconds)
         for thread in self._threads:
             thread.join(DEADLINE)
-        return Done(status, bytes(self._out).decode("utf-8", "replace"), self.err)
+        return Done(status, self.out, self.err)
 
     @staticmethod
     def _read(pipe: Any, into: bytearray) -> None:
