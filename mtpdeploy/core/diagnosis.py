@@ -262,6 +262,12 @@ BUS_ERROR = (135, -7)
 KILLED = (137, -9)
 """The exit status of SIGKILL, with which SGLang also ends itself."""
 
+ORDERED = {129: "SIGHUP", 130: "SIGINT", 143: "SIGTERM", -1: "SIGHUP", -2: "SIGINT", -15: "SIGTERM"}
+"""
+The exit status of signals that are an order from outside: nothing inside a server sends them to it, and one
+that has no handler yet (SGLang 0.5.23 while it imports) acknowledges them by nothing but its status.
+"""
+
 _ALIVE = (End.DEAF, End.REFUSING, End.STALLED)
 
 
@@ -347,4 +353,6 @@ def _by_status(status: int | None) -> tuple[Cause, str]:
         return Cause.SHARED_MEMORY_FULL, f"exit status {status}: a bus error"
     if status in KILLED:
         return Cause.VANISHED, f"exit status {status} and nothing in the log that explains it"
+    if status in ORDERED:
+        return Cause.STOPPED, f"exit status {status}: {ORDERED[status]} from outside"
     return Cause.UNKNOWN, f"exit status {status}"

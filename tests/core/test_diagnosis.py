@@ -179,6 +179,17 @@ class TestLivingAndStopped:
         killed = structs.replace(told, after={"oom_kill": "killed process 7"})
         assert Cause.HOST_OOM_KILLED is diagnose(killed, KNOWLEDGE).cause
 
+    @pytest.mark.parametrize("status", [129, 130, 143, -1, -2, -15])
+    def test_an_order_that_nobody_acknowledged(self, status: int) -> None:
+        """
+        SIGTERM while SGLang imports leaves no line, only the status: stopped, and no guess is due.
+        """
+        verdict = judge(exit_status=status)
+
+        assert Cause.STOPPED is verdict.cause
+        assert f"exit status {status}: SIG" in verdict.because
+        assert Cause.OOM_KV_POOL is judge(finding(Cause.OOM_KV_POOL, 1), exit_status=status).cause
+
     @pytest.mark.parametrize("status", [135, -7])
     def test_a_bus_error_without_a_line(self, status: int) -> None:
         """
