@@ -71,7 +71,7 @@ ORIGINS: tuple[Signature, ...] = (
     Signature(
         cause=Cause.POOL_CHECK,
         pattern=(
-            r"\(at (?:mem_cache/|managers/(?:hi)?cache_controller)"
+            r"^(?!NotImplementedError).{0,2000}\(at (?:mem_cache/|managers/(?:hi)?cache_controller)"
             r"|\(in \w*(?:mamba_radix|mamba_track|force_track)\w*: .{0,300}\) \(at managers/"
         ),
         example=(
