@@ -69,7 +69,8 @@ class Activity(Struct, frozen=True):
 
     `at` is the box's own clock in seconds, which never jumps. CPU seconds and bytes grow for ever; memory is
     what is held now. `received_bytes` is the network's of the whole container, and stands only where the
-    family's own bytes are not told. `gpu_busy` is per cent, of the busiest card. None: not told.
+    family's own bytes are not told. `untitled` counts children that have not taken their title yet.
+    `gpu_busy` is per cent, of the busiest card. None: not told.
     """
 
     at: float
@@ -82,6 +83,7 @@ class Activity(Struct, frozen=True):
     received_bytes: int | None = None
     compilers: tuple[str, ...] = ()
     workers: tuple[Worker, ...] = ()
+    untitled: int | None = None
     gpu_bytes: float | None = None
     gpu_busy: float | None = None
     gpu_watts: float | None = None

@@ -47,8 +47,10 @@ class Roster:
         """
         Take a heartbeat; a process is gone when it was seen before and neither it nor one in its place is.
 
-        Where the log shows a scheduler at work (`scheduling`), one that was never seen is gone as well, if
-        the detokenizer shows that titles are to be seen: it died between two heartbeats, or before we came.
+        One that was never seen is gone as well, if the detokenizer shows that titles are to be seen: it died
+        between two heartbeats, or before we came. Either the log shows a scheduler at work (`scheduling`), or
+        no child is left that may still take its title: schedulers are started before the detokenizer
+        (SGLang 0.5.6-0.5.23, entrypoints/engine.py).
         """
         present = frozenset(worker for worker in activity.workers if worker.title.startswith(NEEDED))
         titles = {worker.title for worker in present}
@@ -56,7 +58,7 @@ class Roster:
         missing = [worker for worker in self._present | self._gone.keys() if worker.title not in titles]
         missing = [worker for worker in missing if (worker.pid, worker.start) not in known]
         seen = titles | {worker.title for worker in missing}
-        if scheduling and DETOKENIZER in titles and lacks_scheduler(seen):
+        if (scheduling or activity.untitled == 0) and DETOKENIZER in titles and lacks_scheduler(seen):
             missing.append(UNSEEN)
         self._gone = {worker: self._gone.get(worker, now) for worker in missing}
         self._present = present

@@ -25,6 +25,12 @@ Names of programs that Triton (`ptxas-blackwell` in its wheel, gcc or clang for 
 WORKER = "sglang::"
 """How SGLang's child processes begin their title (setproctitle, 0.5.6-0.5.23)."""
 
+UNTITLED = " --multiprocessing-fork"
+"""
+How the command line of a child ends that Python's multiprocessing spawned, until it takes its title; that of
+its resource tracker does not (CPython 3.9-3.14, multiprocessing/spawn.py, get_command_line).
+"""
+
 PINNED = (b"VmPin:", b"VmLck:")
 """Memory that is locked, in /proc/PID/status (proc(5)): what a driver or mlock holds in place."""
 
@@ -50,6 +56,7 @@ def effort(pids: set[int], processes: list[dict[str, Any]]) -> dict[str, Any]:
         "received_bytes": received() if written is None else None,
         "compilers": sorted({name for name in map(compiler, members) if name}),
         "workers": [worker(entry) for entry in members if entry["cmdline"].startswith(WORKER)],
+        "untitled": sum(entry["cmdline"].rstrip().endswith(UNTITLED) for entry in members),
     }
 
 

@@ -12,11 +12,13 @@ SECOND = Worker(11, "101", "sglang::scheduler_TP1")
 DETOKENIZER = Worker(12, "102", "sglang::detokenizer")
 
 
-def beat(now: float, workers: tuple[Worker, ...]) -> Activity:
+def beat(now: float, workers: tuple[Worker, ...], untitled: int | None = None) -> Activity:
     """
     A heartbeat's count.
     """
-    return Activity(at=now, processes=4, cpu_seconds=0.0, resident_bytes=0, workers=workers)
+    return Activity(
+        at=now, processes=4, cpu_seconds=0.0, resident_bytes=0, workers=workers, untitled=untitled
+    )
 
 
 def lost(*beats: tuple[float, tuple[Worker, ...]], at: float) -> list[str]:
@@ -82,6 +84,38 @@ class TestLost:
             roster.note(now, beat(now, workers), scheduling=scheduling)
 
         assert titles == [worker.title for worker in roster.lost(LOST_GRACE)]
+
+    @pytest.mark.parametrize(
+        ("workers", "untitled", "titles"),
+        [
+            ((DETOKENIZER,), 0, ["sglang::scheduler"]),
+            ((DETOKENIZER,), 1, []),
+            ((), 0, []),
+            ((SCHEDULER, DETOKENIZER), 0, []),
+        ],
+    )
+    def test_one_that_died_before_its_title_and_the_logs_first_word_of_it(
+        self, workers: tuple[Worker, ...], untitled: int, titles: list[str]
+    ) -> None:
+        """
+        The detokenizer is started after it, and no child is left that could still become it.
+        """
+        roster = Roster()
+        for now in (0.0, 5.0):
+            roster.note(now, beat(now, workers, untitled))
+
+        assert titles == [worker.title for worker in roster.lost(LOST_GRACE)]
+
+    def test_one_that_takes_its_title_late_is_not_lost(self) -> None:
+        """
+        An import may take longer than the grace.
+        """
+        roster = Roster()
+        for now in (0.0, 20.0, 40.0):
+            roster.note(now, beat(now, (DETOKENIZER,), 1))
+        roster.note(45.0, beat(45.0, (SCHEDULER, DETOKENIZER), 0))
+
+        assert () == roster.lost(100.0)
 
     def test_a_helper_is_not_missed(self) -> None:
         """

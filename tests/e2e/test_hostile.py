@@ -187,7 +187,7 @@ class TestServers:
         assert (0, [None]) == (done.status, causes(done))
         assert shown[how] in next(line for line in done.err.splitlines() if line.startswith("no line for"))
 
-    @pytest.mark.parametrize("stage", ["graphs", "ready"])
+    @pytest.mark.parametrize("stage", ["init", "weights", "graphs", "ready"])
     def test_scheduler_dies_unnoticed(
         self, rent: Rent, here: RunHere, monkeypatch: pytest.MonkeyPatch, stage: str
     ) -> None:

@@ -5,6 +5,7 @@ What the system tells of a family's work.
 import os
 import subprocess
 import sys
+from multiprocessing.spawn import get_command_line
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,25 @@ class TestEffort:
 
         assert [Worker(process.pid, alive[0].start, "sglang::scheduler_TP0")] == list(alive)
         assert () == dead
+
+    def test_children_without_a_title_are_counted(self) -> None:
+        """
+        A child of multiprocessing before its title counts, its resource tracker and a titled one do not.
+        """
+        child = get_command_line(pipe_handle=3)
+        words = [
+            [child[0], "-c", "input()", child[-1]],
+            [child[0], "-c", "input()"],
+        ]
+        started = [subprocess.Popen(line, stdin=subprocess.PIPE) for line in words]
+        with started[0], started[1]:
+            while 2 > sum("input()" in e["cmdline"] for e in table() if e["pid"] in {p.pid for p in started}):
+                os.sched_yield()  # in the middle of its exec it is still this process
+            counted = [activity_of(process.pid).untitled for process in started]
+            for process in started:
+                process.kill()
+
+        assert [1, 0] == counted
 
     def test_a_proc_that_hides_bytes_shows_the_networks(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
