@@ -22,6 +22,7 @@ from mtpdeploy.demo.site.sglang.settings import (
     STAGES,
     Hostile,
     SimulatedGpu,
+    stages_of,
 )
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "SimulatedGpu",
     "SimulatedModel",
     "make_home",
+    "stages_of",
 ]
 
 PLACED = tuple(item.name for item in fields(Hostile) if item.name.endswith("_at"))
@@ -318,9 +320,9 @@ def make_home(
 
     """
     hostile = hostile or Hostile()
-    for stage in (getattr(hostile, place) for place in PLACED):
-        if stage and stage not in STAGES:
-            raise ValueError(f"no such stage: {stage} (one of {', '.join(STAGES)})")
+    for place, stage in ((place, getattr(hostile, place)) for place in PLACED):
+        if stage and stage not in stages_of(place):
+            raise ValueError(f"no such stage: {stage} (one of {', '.join(stages_of(place))})")
     directory.mkdir(parents=True, exist_ok=True)
     home = DemoHome(directory.resolve(), python)
     home.bin.mkdir()

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_type_hints
 
 from msgspec import Struct, ValidationError, convert, structs
 
-from mtpdeploy.demo.home import H100, PLACED, RTX_PRO_6000, STAGES, Hostile
+from mtpdeploy.demo.home import H100, PLACED, RTX_PRO_6000, STAGES, Hostile, stages_of
 from mtpdeploy.demo.wire import Wire
 from mtpdeploy.engines.sglang.flag_table import NEWEST, Version, column_for, parse_version
 from mtpdeploy.errors import ConfigError
@@ -23,7 +23,7 @@ LARGEST_PORT = 65535
 
 CHOICES = {
     "gpu": ("card", tuple(CARDS)),
-    **dict.fromkeys(PLACED, ("stage", STAGES)),
+    **{place: ("stage", stages_of(place)) for place in PLACED},
     "listener": ("listener", ("silent", "http")),
     "watchdog": ("watchdog", ("warmup", "serving")),
     "nvidia_smi": ("nvidia-smi", ("missing", "hangs", "no-gpu")),
@@ -91,7 +91,8 @@ def _value(key: str, text: str, kind: Any) -> Any:  # noqa: ANN401 - a field of 
     if key in CHOICES:
         what, words = CHOICES[key]
         if text not in words:
-            raise ConfigError(f"the demo box has no {what} `{text}`", hint="it has " + ", ".join(words))
+            of = f" for `{key}`" if text in STAGES else ""
+            raise ConfigError(f"the demo box has no {what} `{text}`{of}", hint="it has " + ", ".join(words))
         return text
     if key == "sglang":
         version = parse_version(text)

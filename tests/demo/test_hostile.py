@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mtpdeploy.demo.home import STAGES, DemoHome, Hostile
+from mtpdeploy.demo.home import STAGES, DemoHome, Hostile, stages_of
 from tests.demo.conftest import MakeHome, Started
 from tests.demo.test_processes import GPU_QUERY, TRITON, eventually, pid_of, roles, smi
 
@@ -67,6 +67,27 @@ def test_kernel_kills_the_scheduler(make: MakeHome, port: int, version: str, tex
     assert 1 == server.wait()
     assert text in server.log
     assert eventually(lambda: not roles(home))
+
+
+@pytest.mark.parametrize("stage", stages_of("killed_at"))
+def test_kernel_kills_the_scheduler_at_every_stage(make: MakeHome, port: int, stage: str) -> None:
+    """Whichever process comes to the stage: the scheduler is gone, and counted as killed for memory."""
+    home = make(sglang_version="0.5.12", hostile=Hostile(killed_at=stage))
+    server = Started(home, port, *TRITON)
+
+    assert server.wait() in (1, 137)
+    assert "exit code: -9" in server.log or "crashed with exit code -9" in server.log
+    assert "oom_kill 1\n" in (home.path / "kernel" / "cgroup" / "memory.events").read_text()
+    assert eventually(lambda: not roles(home))
+
+
+@pytest.mark.parametrize("switch", ["killed_at", "scheduler_dies_at"])
+def test_a_stage_before_there_is_a_scheduler_is_refused(make: MakeHome, switch: str) -> None:
+    """What could do nothing there is an error when the home is made."""
+    placed: dict[str, Any] = {switch: "arguments"}
+
+    with pytest.raises(ValueError, match="no such stage: arguments"):
+        make(hostile=Hostile(**placed))
 
 
 def test_container_limit_kills_while_host_memory_is_pinned(make: MakeHome, port: int) -> None:

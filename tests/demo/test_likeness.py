@@ -32,6 +32,11 @@ NUMBER = "wants a number above 0"
         ("watchdog=cat", "the demo box has no watchdog `cat`", "it has warmup, serving"),
         ("nvidia_smi=old", "the demo box has no nvidia-smi `old`", "it has missing, hangs, no-gpu"),
         (
+            "killed_at=import",
+            "the demo box has no stage `import` for `killed_at`",
+            "it has init, weights, loaded, pools, backend, graphs, draft, http, warmup, ready",
+        ),
+        (
             "stale_port=70000",
             "the demo box cannot have `stale_port=70000`",
             "`stale_port` wants a port from 1 to 65535",

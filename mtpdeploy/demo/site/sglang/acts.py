@@ -40,9 +40,9 @@ class Acts:
             escape()
         if hostile.fast_log_mb and stage == "weights":
             chatter(hostile.fast_log_mb, hostile.fast_log_mb_s)
-        if hostile.killed_at == stage and self.scheduler:
-            kernel.kill_for_memory(home(), os.getpid(), "sglang::scheduler")
-            os.kill(os.getpid(), signal.SIGKILL)
+        if hostile.killed_at == stage:
+            kernel.kill_for_memory(home(), self._scheduler(), "sglang::scheduler")
+            _kill(self._scheduler())
         if hostile.oom_kill_at == stage:
             kernel.kill_for_memory(home(), os.getppid() if self.scheduler else os.getpid(), "python")
             self.kill_family()
@@ -51,8 +51,12 @@ class Acts:
         if hostile.die_at == stage:
             self.kill_family()
         if hostile.scheduler_dies_at == stage:
-            _kill(os.getpid() if self.scheduler else self.scheduler_pid)
+            _kill(self._scheduler())
         self._linger(stage)
+
+    def _scheduler(self) -> int:
+        """The scheduler's pid, in whichever process this is."""
+        return os.getpid() if self.scheduler else self.scheduler_pid
 
     def _linger(self, stage: str) -> None:
         """Be slow for some seconds, or stand still for ever."""

@@ -111,8 +111,8 @@ class Boot:
         self._backend()
         self.acts.at("graphs")
         self._capture(target_captures(self.state, self.pools))
+        self.acts.at("draft")
         if self.speculative:
-            self.acts.at("draft")
             if self.era < (0, 5, 14):
                 self._load_draft()
                 self._draft_pools()

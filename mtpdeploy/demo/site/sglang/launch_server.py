@@ -110,8 +110,8 @@ class Server:
         """The warm-up thread: first request, then the ready line."""
         signalled = self.acts.hostile.warmup_error
         warmup = Warmup(self.settings, self.state.args, self.kill_tree)
+        self.acts.at("warmup")
         if not self.state.get("skip_server_warmup"):
-            self.acts.at("warmup")
             if not warmup.run(broken=signalled):
                 return
             self.pause(FIRST_REQUEST_S)

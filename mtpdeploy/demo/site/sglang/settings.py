@@ -10,12 +10,13 @@ import json
 import os
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Dict, Optional, Type, TypeVar
+from typing import Any, Dict, Optional, Tuple, Type, TypeVar
 
 HOME_VARIABLE = "MTPDEPLOY_DEMO_HOME"
 START_VARIABLE = "MTPDEPLOY_DEMO_START"
 
-# The moments of a start at which hostility can be placed, in their order.
+# The moments of a start at which hostility can be placed, in their order; every start passes them all, also
+# that of the draft where there is none.
 STAGES = (
     "import",
     "arguments",
@@ -31,7 +32,16 @@ STAGES = (
     "ready",
 )
 
+# Those before there is a scheduler, and the switches that need one.
+BEFORE_SCHEDULER = ("import", "arguments")
+ON_SCHEDULER = ("killed_at", "scheduler_dies_at")
+
 T = TypeVar("T")
+
+
+def stages_of(switch: str) -> Tuple[str, ...]:
+    """The stages at which a switch of hostility can be placed."""
+    return tuple(s for s in STAGES if switch not in ON_SCHEDULER or s not in BEFORE_SCHEDULER)
 
 
 @dataclass(frozen=True)
