@@ -113,7 +113,7 @@ FLOWS = {Kind.READ: "read_bytes", Kind.WRITTEN: "written_bytes", Kind.RECEIVED: 
 
 class Sign(Struct, frozen=True):
     """
-    One kind of work since the log's last byte: `amount` in bytes, CPU seconds or per cent, by its kind;
+    One kind of work since the log's last line: `amount` in bytes, CPU seconds or per cent, by its kind;
     `names` of compilers; `watts` of busy GPUs. Memory of GPUs that moves up and down again counts twice.
     """
 
@@ -144,11 +144,13 @@ class Patience:
         """
         self.quiet_since = self._worked = self._signed = now
         self._seen = {}
-        self._base = self._last
+        self._base = None
 
     def note(self, now: float, activity: Activity) -> None:
         """
         Take a heartbeat's count; one that was taken before tells nothing new.
+
+        The first after a line may tell of what was before it: it is waited for, and no sign since that line.
         """
         before, self._last = self._last, activity
         held = activity.resident_bytes + activity.pinned_bytes
@@ -157,12 +159,9 @@ class Patience:
             return
         moved = self._moved(activity, held)
         kinds = rated(before, activity) | moved.keys()
-        self._base = self._base or before
-        for kind in kinds:
-            earlier = self._seen[kind].amount if kind in self._seen else 0.0
-            counted = kind in moved
-            sign = Sign(kind, earlier + moved[kind]) if counted else _sign(kind, self._base, activity)
-            self._seen[kind] = sign
+        base, self._base = self._base, self._base or activity
+        if base is not None:
+            self._show(kinds, moved, base, activity)
         if kinds:
             self._signed = now
         if kinds - ALONE:
@@ -179,7 +178,7 @@ class Patience:
     @property
     def signs(self) -> tuple[Sign, ...]:
         """
-        What was seen since the log's last byte, the weightiest first.
+        What was seen since the log's last line, the weightiest first.
         """
         return tuple(self._seen[kind] for kind in Kind if kind in self._seen)
 
@@ -190,7 +189,7 @@ class Patience:
         silent, still = now - self.quiet_since, now - self._signed
         if self.is_blind:
             return f"no line for {silent:.0f} s, and nothing but the log can be seen there"
-        if still >= silent:
+        if not self._seen:
             return f"no line for {silent:.0f} s, and no other sign of work"
         if self._worked == self._signed:
             return f"no line for {silent:.0f} s, and no other sign of work for {still:.0f} s"
@@ -206,6 +205,15 @@ class Patience:
         Whether nothing but the log can be seen.
         """
         return self._last is None
+
+    def _show(self, kinds: set[Kind], moved: dict[Kind, float], base: Activity, activity: Activity) -> None:
+        """
+        Keep what is to be told of the kinds of work that a heartbeat shows.
+        """
+        for kind in kinds:
+            earlier = self._seen[kind].amount if kind in self._seen else 0.0
+            counted = kind in moved
+            self._seen[kind] = Sign(kind, earlier + moved[kind]) if counted else _sign(kind, base, activity)
 
     def _moved(self, activity: Activity, held: int) -> dict[Kind, float]:
         """

@@ -103,8 +103,9 @@ class TestKinds:
         grown = after(FIRST, resident_bytes=2 * MEMORY_IS_WORK)
         shrunk = after(grown, resident_bytes=-2 * MEMORY_IS_WORK)
         patience = noted(FIRST, grown, shrunk)
-        patience.begin_anew(20.0)
-        patience.note(20.0, after(shrunk, resident_bytes=2 * MEMORY_IS_WORK))
+        patience.begin_anew(15.0)
+        patience.note(15.0, after(shrunk))
+        patience.note(20.0, after(after(shrunk), resident_bytes=2 * MEMORY_IS_WORK))
 
         assert () == patience.signs
 
@@ -139,16 +140,32 @@ class TestKinds:
 
     def test_amounts_count_from_the_last_line(self) -> None:
         """
-        What is shown is what happened since the log's last byte.
+        What is shown is what happened since the log's last line.
         """
         one = after(FIRST, read_bytes=1 << 30)
         two = after(one, read_bytes=1 << 30)
+        three = after(two, read_bytes=1 << 30)
         patience = noted(FIRST, one)
-        patience.begin_anew(5.0)
+        patience.begin_anew(6.0)
         patience.note(10.0, two)
-        patience.note(15.0, after(two, read_bytes=1 << 30))
+        patience.note(15.0, three)
+        patience.note(20.0, after(three, read_bytes=1 << 30))
 
         assert [2 << 30] == [sign.amount for sign in patience.signs]
+
+    def test_what_moved_before_the_last_line_is_no_sign_after_it(self) -> None:
+        """
+        A deadlock right after the weights shows nothing, though they were loaded since the last heartbeat.
+        """
+        loaded = after(FIRST, read_bytes=5 << 20, gpu_bytes=72 << 30, resident_bytes=4 << 30, cpu_seconds=5.0)
+        still = after(loaded)
+        patience = noted(FIRST)
+        patience.begin_anew(2.0)
+        patience.note(5.0, loaded)
+        patience.note(10.0, still)
+
+        assert () == patience.signs
+        assert "no line for 30 s, and no other sign of work" == patience.because(32.0)
 
 
 class TestEnds:
