@@ -36,7 +36,7 @@ def command(
     from mtpdeploy.cli.documents import report_status  # noqa: PLC0415
     from mtpdeploy.cli.opening import open_tools  # noqa: PLC0415
     from mtpdeploy.cli.plain import Plain  # noqa: PLC0415
-    from mtpdeploy.cli.words import report_lines  # noqa: PLC0415
+    from mtpdeploy.cli.words import environment_lines, report_lines  # noqa: PLC0415
     from mtpdeploy.deploy.proof import verify_running  # noqa: PLC0415
 
     target = options.Asked(**asked)
@@ -54,5 +54,5 @@ def command(
     if as_json:
         document = {"server": record.server.name, "run": record.run, **to_builtins(report)}
         return Answer({**document, "exit_status": status}, status)
-    click.echo("\n".join(report_lines(report)))
+    click.echo("\n".join([*report_lines(report), *environment_lines(report)]))
     return status

@@ -135,12 +135,25 @@ def hand_over(ascent: Ascent, *, on: str, local_log: str) -> list[str]:
         f"tunnel    mtpdeploy tunnel {on} --port {server.port}   (keeps localhost:{server.port} open)",
         f"conceded  {'; '.join(ascent.conceded) or 'nothing'}",
         *_runs(outcome),
+        *(environment_lines(outcome.report) if outcome.report else ()),
         *_proof(outcome),
         f"log       {host}:{outcome.log}",
     ]
     if local_log:
         lines.append(f"copy      {local_log}")
     return [*lines, f"stop      mtpdeploy down {on}"]
+
+
+def environment_lines(report: Report) -> list[str]:
+    """
+    What of the asked environment did not reach the server, where somebody has to do something about it.
+    """
+    if not report.unlike_asked:
+        return []
+    return [
+        f"variables NOT AS ASKED: {report.unlike_asked}",
+        "          launch.sh exports them: the image's own wrapper or a launcher changes them on the way",
+    ]
 
 
 def _proof(outcome: Outcome) -> list[str]:

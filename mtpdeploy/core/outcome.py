@@ -12,6 +12,12 @@ SPECULATES = "speculates"
 SENSE = "makes sense"
 """The checks of what the replies say; a server that fails them is up all the same, and stays up."""
 
+ENVIRONMENT = "environment as asked"
+"""The check of the variables that reached the server's process; one that lacks some is up all the same."""
+
+HARMLESS = (SPECULATES, SENSE, ENVIRONMENT)
+"""The checks that a server may fail and stay up."""
+
 
 class Check(Struct, frozen=True):
     """
@@ -44,16 +50,23 @@ class Report(Struct, frozen=True):
     @property
     def answers(self) -> bool:
         """
-        Whether every check passed but those of what the replies say.
+        Whether every check passed but those that a server may fail and stay up.
         """
         return not self.failed
 
     @property
     def failed(self) -> tuple[Check, ...]:
         """
-        The checks that failed, but for those of what the replies say.
+        The checks that failed, but for those that a server may fail and stay up.
         """
-        return tuple(c for c in self.checks if c.passed is False and c.name not in (SPECULATES, SENSE))
+        return tuple(c for c in self.checks if c.passed is False and c.name not in HARMLESS)
+
+    @property
+    def unlike_asked(self) -> str:
+        """
+        What of the environment did not reach the server as it was asked for; empty where all did.
+        """
+        return next((c.detail for c in self.checks if c.passed is False and c.name == ENVIRONMENT), "")
 
     @property
     def talks_nonsense(self) -> bool:

@@ -8,15 +8,13 @@ reports, lesson 17).
 from msgspec import structs
 
 from mtpdeploy.core.launch import AttemptRecord
-from mtpdeploy.core.outcome import Check, Report
+from mtpdeploy.core.outcome import ENVIRONMENT, Check, Report
 from mtpdeploy.deploy.order import Tools
 from mtpdeploy.errors import MtpDeployError
 from mtpdeploy.remote.environment import Environment, compare_environment
 from mtpdeploy.remote.retry import again
 from mtpdeploy.remote.run import Run
 from mtpdeploy.render import variables
-
-CHECK = "environment as asked"
 
 
 def with_environment(report: Report, record: AttemptRecord, run: Run, tools: Tools) -> Report:
@@ -31,14 +29,14 @@ def with_environment(report: Report, record: AttemptRecord, run: Run, tools: Too
             lambda: compare_environment(tools.box, run, port=port, variables=wanted, secrets=secrets)
         )
     except MtpDeployError as error:
-        return _added(report, Check(CHECK, None, f"could not be asked: {error}"))
+        return _added(report, Check(ENVIRONMENT, None, f"could not be asked: {error}"))
     if told.missing or told.different:
         detail = _differences(told)
         tools.note(f"the server's process does not have the environment that was asked for: {detail}")
-        return _added(report, Check(CHECK, None, detail))
+        return _added(report, Check(ENVIRONMENT, False, detail))
     if told.problem:
-        return _added(report, Check(CHECK, None, told.problem))
-    return _added(report, Check(CHECK, True, f"all {len(wanted) + len(secrets)} variables arrived"))
+        return _added(report, Check(ENVIRONMENT, None, told.problem))
+    return _added(report, Check(ENVIRONMENT, True, f"all {len(wanted) + len(secrets)} variables arrived"))
 
 
 def _added(report: Report, check: Check) -> Report:

@@ -12,7 +12,7 @@ from mtpdeploy.cli.plain import LINE_WIDTH, Plain
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End
 from mtpdeploy.core.events import AnyEvent
-from mtpdeploy.core.outcome import Check, Outcome, Report
+from mtpdeploy.core.outcome import ENVIRONMENT, Check, Outcome, Report
 from tests.deploy.examples import ASCENT, AT, EVENTS, OUTCOME, READY, RECORD, REPORT, VERDICT
 
 SENTENCES = (Path(__file__).parent / "data" / "sentences.txt").read_text()
@@ -210,6 +210,19 @@ class TestHandOver:
         lines = words.hand_over(capped, on="--on box", local_log="")
 
         assert told == [line for line in lines if line.startswith(("runs", "     "))]
+
+    def test_a_variable_that_did_not_arrive(self) -> None:
+        """
+        It is told at the end as well, where nobody has to look for it.
+        """
+        lacking = structs.replace(
+            REPORT, checks=(Check(ENVIRONMENT, False, "missing: MAX_JOBS (process 7)"),)
+        )
+        ascent = structs.replace(ASCENT, outcomes=(structs.replace(READY, report=lacking),))
+        told = words.hand_over(ascent, on="--on box", local_log="")
+
+        assert "variables NOT AS ASKED: missing: MAX_JOBS (process 7)" in told
+        assert not any("variables" in line for line in words.hand_over(ASCENT, on="--on box", local_log=""))
 
     def test_nothing_to_hand_over(self) -> None:
         """

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End
-from mtpdeploy.core.outcome import Check, Outcome
+from mtpdeploy.core.outcome import ENVIRONMENT, Check, Outcome
 from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy import environment
 from mtpdeploy.errors import CommandFailed, ConnectionLost
@@ -19,7 +19,7 @@ def check_of(outcome: Outcome) -> Check:
     The check of the environment in an outcome's report.
     """
     assert outcome.report is not None
-    (check,) = [check for check in outcome.report.checks if check.name == environment.CHECK]
+    (check,) = [check for check in outcome.report.checks if check.name == ENVIRONMENT]
     return check
 
 
@@ -49,7 +49,9 @@ def test_a_variable_that_an_image_drops_is_told(make_place: MakePlace, port: int
     outcome = brought_up(place, port, MAX_JOBS="2")
     check = check_of(outcome)
 
-    assert (End.READY, None) == (outcome.end, check.passed)
+    assert (End.READY, False) == (outcome.end, check.passed)
+    assert outcome.report is not None
+    assert (True, check.detail) == (outcome.report.answers, outcome.report.unlike_asked)
     assert check.detail.startswith("missing: MAX_JOBS (process ")
     assert any("missing: MAX_JOBS" in event.text for event in place.of(events.Note))
 

@@ -4,8 +4,8 @@ The proof of what serves already, on a box with a simulated SGLang.
 
 import pytest
 
+from mtpdeploy.core.outcome import ENVIRONMENT
 from mtpdeploy.deploy.down import take_down
-from mtpdeploy.deploy.environment import CHECK
 from mtpdeploy.deploy.proof import verify_running
 from mtpdeploy.errors import BoxUnfit, ConfigError
 from tests.deploy.place import Place
@@ -23,7 +23,7 @@ def test_a_server_that_serves(place: Place, port: int) -> None:
     assert report.mtp_proven
     assert ascent.outcomes[-1].report is not None
     assert [c.name for c in ascent.outcomes[-1].report.checks] == [check.name for check in report.checks]
-    assert (CHECK, True) == (report.checks[-1].name, report.checks[-1].passed)
+    assert (ENVIRONMENT, True) == (report.checks[-1].name, report.checks[-1].passed)
     assert 1 == place.roles().count("scheduler")
 
 
