@@ -12,6 +12,7 @@ from mtpdeploy.core.diagnosis import Cause, Verdict
 from mtpdeploy.core.ladder import NARROWEST
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.engines.sglang.concessions import STRATEGY, release
+from mtpdeploy.engines.sglang.server_args import POOLS, POOLS_DONE
 
 FRACTION = "mem_fraction_static"
 
@@ -98,15 +99,22 @@ def less_static_memory(server: ServerSpec, verdict: Verdict, version: str) -> Se
     """
     A lower fraction: by what the failed allocation lacked, or by a step.
 
-    For the draft's weights it helps up to 0.5.13 only, where they are loaded beside the pools (1.3).
+    For the draft's weights it helps up to 0.5.13 only, where they are loaded beside the pools (1.3); a log in
+    which the pools came first is one of those.
     """
-    if verdict.cause is Cause.OOM_DRAFT_WEIGHTS and release(version) >= (0, 5, 14):
+    beside = POOLS_DONE in verdict.figures or release(version) < (0, 5, 14)
+    if verdict.cause is Cause.OOM_DRAFT_WEIGHTS and not beside:
         return None
     now = _fraction(server, verdict)
-    if now is None:
-        return None
-    wanted = round(now - lacking(verdict.figures), 3)
-    return server.with_flags(**{FRACTION: wanted}) if wanted >= LOWEST_FRACTION else None
+    wanted = None if now is None else lowered(now, verdict.figures)
+    return None if wanted is None else server.with_flags(**{FRACTION: wanted})
+
+
+def room_beside_pools(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
+    """
+    A lower fraction where the pools of the server itself are what fills a GPU before the draft is loaded.
+    """
+    return less_static_memory(server, verdict, version) if POOLS_DONE in verdict.figures else None
 
 
 def smaller_hierarchical_cache(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
@@ -248,11 +256,32 @@ def guess_less_static_memory(server: ServerSpec, verdict: Verdict, version: str)
 def lacking(figures: Mapping[str, float]) -> float:
     """
     By how much the fraction is too high, from `Tried to allocate … of which … is free`.
+
+    The fraction is one of the memory that was free before the weights (1.3), where the log printed that, and
+    else of the card.
     """
-    asked, free, total = (figures.get(name) for name in ("asked_mib", "free_mib", "total_mib"))
-    if asked is None or free is None or not total:
+    asked, free = figures.get("asked_mib"), figures.get("free_mib")
+    whole = figures.get("free_before_weights_gib", 0) * 1024 or figures.get("total_mib")
+    if asked is None or free is None or not whole:
         return STEP_DOWN
-    return min(max((asked - free) / total, 0) + SPARE, 0.1)
+    return max((asked - free) / whole, 0) + SPARE
+
+
+def lowered(fraction: float, figures: Mapping[str, float]) -> float | None:
+    """
+    The highest fraction that leaves room for what failed, None where there is none: what was asked for is
+    more than the fraction granted to all pools, more is lacking than they hold, or the weights alone take
+    more than the lower fraction grants.
+    """
+    wanted = round(fraction - lacking(figures), 3)
+    asked, free = figures.get("asked_mib", 0) / 1024, figures.get("free_mib", 0) / 1024
+    before, weights = figures.get("free_before_weights_gib"), figures.get("weights_gib")
+    if wanted < LOWEST_FRACTION or asked - free >= figures.get(POOLS, math.inf):
+        return None
+    if not before or not weights:
+        return wanted
+    granted = math.inf if POOLS_DONE in figures else fraction * before - weights
+    return wanted if asked <= granted and wanted * before > weights else None
 
 
 def _requests(

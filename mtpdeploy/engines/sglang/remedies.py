@@ -7,7 +7,8 @@ reading; memory is told in MiB or GiB as torch and SGLang print it, host memory 
 
 from collections.abc import Mapping
 
-from mtpdeploy.engines.sglang.memory_concessions import FRACTION, HIGHEST_FRACTION, lacking
+from mtpdeploy.engines.sglang.memory_concessions import FRACTION, HIGHEST_FRACTION, lacking, lowered
+from mtpdeploy.engines.sglang.server_args import POOLS_DONE, RADIX_CACHE, SPECULATES
 
 Figures = Mapping[str, float]
 
@@ -15,47 +16,47 @@ RESERVE_GB = 10
 """What the hierarchical cache leaves of the host's free memory (0.5.6-0.5.23, mem_cache)."""
 
 
-def lower_fraction(figures: Figures) -> str | None:
-    """
-    By how much an allocation after the weights says that the fraction is too high.
-    """
-    short, fraction = _short(figures), figures.get(FRACTION)
-    if short is None or fraction is None or not figures.get("total_mib"):
-        return None
-    by = round(lacking(figures), 3)
-    return f"{short} Lower mem_fraction_static by {by:g} to {round(fraction - by, 3):g}"
-
-
 def smaller_pools(figures: Figures) -> str | None:
     """
     An allocation failed among the pools.
     """
-    told = lower_fraction(figures)
-    return None if told is None else f"{told}, or ask for fewer running requests."
+    return _lower_fraction(figures, "ask for fewer running requests")
 
 
 def smaller_graphs(figures: Figures) -> str | None:
     """
     An allocation failed while graphs were captured.
     """
-    told = lower_fraction(figures)
-    if told is None:
-        return None
     if figures.get("capturing_prefill"):
-        return f'{told}, or do without the graphs of prefill (cuda_graph_backend_prefill = "disabled").'
-    return f"{told}, or capture smaller graphs (cuda_graph_max_bs_decode)."
+        return _lower_fraction(
+            figures, 'do without the graphs of prefill (cuda_graph_backend_prefill = "disabled")'
+        )
+    return _lower_fraction(figures, "capture smaller graphs (cuda_graph_max_bs_decode)")
 
 
 def smaller_chunks(figures: Figures) -> str | None:
     """
     An allocation failed while requests were running.
     """
-    told = lower_fraction(figures)
-    return (
-        None
-        if told is None
-        else f"{told} or more, or lower chunked_prefill_size: activations need room beside the pools."
-    )
+    return _lower_fraction(figures, "lower chunked_prefill_size: activations need room beside the pools")
+
+
+def _lower_fraction(figures: Figures, otherwise: str) -> str | None:
+    """
+    By how much an allocation after the weights says that the fraction is too high, and what else helps.
+    """
+    short, fraction = _short(figures), figures.get(FRACTION)
+    if short is None or not figures.get("total_mib"):
+        return None
+    if fraction is None:
+        return f"{short} Lower mem_fraction_static by {lacking(figures):.3g} or more, or {otherwise}."
+    to = lowered(fraction, figures)
+    if to is None:
+        return (
+            f"{short} Lowering mem_fraction_static ({fraction:g}) alone cannot free that much; {otherwise}."
+        )
+    by = f"by {round(fraction - to, 3):g} or more (to {to:g} or less)"
+    return f"{short} Lower mem_fraction_static {by}, or {otherwise}."
 
 
 def weights(figures: Figures) -> str | None:
@@ -74,11 +75,19 @@ def weights(figures: Figures) -> str | None:
 
 def draft_weights(figures: Figures) -> str | None:
     """
-    An allocation failed while the draft was loaded.
+    An allocation failed while the draft was loaded: beside the pools (to 0.5.13), or before them.
     """
     short = _short(figures)
     if short is None:
         return None
+    if POOLS_DONE in figures:
+        needs = "use a quantised model; the draft needs more at its load than it keeps"
+        return _lower_fraction(figures, needs)
+    if "weights_gib" in figures:
+        return (
+            f"{short} The draft is loaded before the pools here, so mem_fraction_static does not matter: use "
+            "a quantised model or more GPUs (tp_size), or end what else holds the GPU's memory (nvidia-smi)."
+        )
     return (
         f"{short} The draft needs more at its load than it keeps: lower mem_fraction_static (up to SGLang "
         "0.5.13), or use a quantised model."
@@ -93,7 +102,7 @@ def pools(figures: Figures) -> str | None:
     if fraction is None:
         return None
     if floor is None:
-        return _nothing_left(fraction, figures.get("weights_gib"), figures.get("free_before_weights_gib"))
+        return _nothing_left(fraction, figures)
     if floor >= fraction:
         before = figures.get("free_before_weights_gib")
         free = "" if before is None else f" of the {before:g} GiB that were free"
@@ -115,15 +124,21 @@ def pools(figures: Figures) -> str | None:
     )
 
 
-def _nothing_left(fraction: float, weights_gib: float | None, before: float | None) -> str:
+def _nothing_left(fraction: float, figures: Figures) -> str:
     """
     The older words quote no floor; what the weights took says whether they alone are above the fraction.
     """
+    weights_gib, before = figures.get("weights_gib"), figures.get("free_before_weights_gib")
     if weights_gib is not None and before is not None and weights_gib > fraction * before:
         return (
             f"The weights took {weights_gib:g} of the {before:g} GiB that were free, more than "
             f"mem_fraction_static = {fraction:g} grants: raise it, use a quantised model or more GPUs "
             "(tp_size)."
+        )
+    if figures.get(SPECULATES) == 0 and figures.get(RADIX_CACHE) != 0:
+        return (
+            f"mem_fraction_static = {fraction:g} was in force: raise it. If that is not enough, use a "
+            "quantised model or more GPUs (tp_size), or end what else holds the GPU's memory (nvidia-smi)."
         )
     return (
         f"mem_fraction_static = {fraction:g} was in force. Ask for fewer running requests first (with MTP "
@@ -228,15 +243,22 @@ def context(figures: Figures) -> str | None:
 
 def unbalanced(figures: Figures) -> str | None:
     """
-    Free memory of the fullest GPU and of another.
+    Free memory of the fullest GPU and of another; once the pools are allocated it is the server's own.
     """
     least, most = figures.get("least_gib"), figures.get("most_gib")
     if least is None or most is None:
         return None
+    told = f"{least:.2f} GiB are free on one GPU and {most:.2f} on another"
+    check = "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0"
+    if POOLS_DONE in figures:
+        fraction = f" (now {figures[FRACTION]:g})" if FRACTION in figures else ""
+        return (
+            f"{told}, after the server's own pools: lower mem_fraction_static{fraction} so that the draft "
+            f"finds room, or set {check} where that much is enough."
+        )
     return (
-        f"{least:.2f} GiB are free on one GPU and {most:.2f} on another: end what else holds "
-        "memory (nvidia-smi). "
-        "Where the cards differ, or it is the server's own, set SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0."
+        f"{told}: end what else holds memory (nvidia-smi). Where the cards differ, or it is the "
+        f"server's own, set {check}."
     )
 
 

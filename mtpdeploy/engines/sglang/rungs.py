@@ -66,6 +66,12 @@ _RUNGS = (
         give.without_balance_check,
     ),
     _rung(
+        "room-for-the-draft",
+        (Cause.GPUS_UNBALANCED,),
+        "part of the pools, which fill a GPU before the draft is loaded",
+        memory.room_beside_pools,
+    ),
+    _rung(
         "no-custom-all-reduce",
         (Cause.PEER_ACCESS,),
         "some speed between the GPUs",

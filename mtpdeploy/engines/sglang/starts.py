@@ -8,7 +8,7 @@ from collections import deque
 from msgspec import structs
 
 from mtpdeploy.core.diagnosis import Cause, Finding, Milestone, Signature, Stage
-from mtpdeploy.engines.sglang import milestones, signatures
+from mtpdeploy.engines.sglang import milestones, server_args, signatures
 from mtpdeploy.engines.sglang.matching import figures_of, match
 from mtpdeploy.engines.sglang.tracebacks import TEXT_LIMIT, Owner, Traceback, begins_within
 
@@ -56,6 +56,8 @@ _CARRIED = (
     "watchdog_timeout",
     "free_before_weights_gib",
     "weights_gib",
+    "draft_weights_gib",
+    "free_after_pools_gib",
 )
 """Figures of the log that go with every finding, because rungs and remedies need them."""
 
@@ -281,6 +283,7 @@ class Start:
         A finding with what the log said of the configuration: a rung may need to know it.
         """
         figures = {name: self.figures[name] for name in _CARRIED if name in self.figures}
+        figures |= server_args.settings(self.arguments) | server_args.pools(self.figures)
         if finding.cause in _ABOUT_GRAPHS:
             figures["capturing_prefill"] = float(self._prefill or "prefill" in finding.text)
         return structs.replace(finding, figures={**figures, **finding.figures})

@@ -5,7 +5,7 @@ from mtpdeploy.engines.sglang import signatures
 from mtpdeploy.engines.sglang.causes import KNOWLEDGE
 from mtpdeploy.engines.sglang.matching import figures_of
 from tests.engines.sglang import recorded
-from tests.engines.sglang.ascents import Climb, server
+from tests.engines.sglang.ascents import Climb, failed, server
 
 
 class TestAdvice:
@@ -26,8 +26,8 @@ class TestAdvice:
         advice = KNOWLEDGE[Cause.OOM_GRAPHS].advice(figures)
 
         assert (
-            "Asked for 970 MiB, 412 MiB were free. Lower mem_fraction_static by 0.016 to 0.884, or capture "
-            "smaller graphs (cuda_graph_max_bs_decode)." == advice
+            "Asked for 970 MiB, 412 MiB were free. Lower mem_fraction_static by 0.016 or more (to 0.884 or "
+            "less), or capture smaller graphs (cuda_graph_max_bs_decode)." == advice
         )
 
     @pytest.mark.parametrize("cause", [Cause.OOM_POOLS, Cause.OOM_GRAPHS, Cause.OOM_SERVING])
@@ -43,6 +43,105 @@ class TestAdvice:
 
         told = KNOWLEDGE[cause].advice(verdict.figures)
         assert f"to {climb.flag('mem_fraction_static')}" in told
+
+    @pytest.mark.parametrize(
+        ("asked_gib", "free_gib", "pools_gib", "to"),
+        [(20.0, 1.0, 60.0, 0.689), (31.0, 1.0, 60.0, None), (20.0, 1.0, 11.0, None)],
+    )
+    def test_a_step_covers_what_lacked_or_says_that_none_does(
+        self, asked_gib: float, free_gib: float, pools_gib: float, to: float | None
+    ) -> None:
+        """
+        Of 94.32 GiB that were free, 58 went to the weights: the pools can only give what they hold.
+        """
+        figures = {
+            "asked_mib": asked_gib * 1024,
+            "free_mib": free_gib * 1024,
+            "total_mib": 97250.0,
+            "mem_fraction_static": 0.9,
+            "free_before_weights_gib": 94.32,
+            "weights_gib": 58.0,
+            "pools_gib": pools_gib,
+        }
+        climb = Climb(server(mem_fraction_static=0.9, chunked_prefill_size=8192), "0.5.17")
+
+        advice = KNOWLEDGE[Cause.OOM_SERVING].advice(figures)
+        step = climb.fail(failed(Cause.OOM_SERVING, **figures))
+
+        if to is None:
+            assert ("alone cannot free that much; lower chunked" in advice, step.rung) == (
+                True,
+                "smaller-prefill-chunk",
+            )
+        else:
+            assert f"(to {to} or less)" in advice
+            assert to == climb.flag("mem_fraction_static")
+
+    def test_an_allocation_larger_than_what_the_fraction_granted_is_no_pool_of_it(self) -> None:
+        """
+        72 GiB of state for many requests are asked for by their number, not by the fraction.
+        """
+        sizes = {"asked_mib": 72 * 1024.0, "free_mib": 41 * 1024.0, "total_mib": 97250.0}
+        held = {"mem_fraction_static": 0.9, "free_before_weights_gib": 94.32, "weights_gib": 51.05}
+        climb = Climb(server(mem_fraction_static=0.9, max_running_requests=512), "0.5.12")
+
+        advice = KNOWLEDGE[Cause.OOM_POOLS].advice(sizes | held)
+        climb.fail(failed(Cause.OOM_POOLS, **sizes, **held))
+
+        assert "alone cannot free that much; ask for fewer running requests" in advice
+        assert ["fewer-requests"] == climb.rungs
+
+    @pytest.mark.parametrize(
+        ("order", "version", "rung", "told"),
+        [
+            ("pools first", "", "less-static-memory", "Lower mem_fraction_static by"),
+            ("draft first", "", None, "mem_fraction_static does not matter"),
+            ("draft first", "0.5.20", None, "mem_fraction_static does not matter"),
+        ],
+    )
+    def test_a_draft_that_does_not_fit_by_the_order_of_its_log(
+        self, order: str, version: str, rung: str | None, told: str
+    ) -> None:
+        """
+        Beside the pools a lower fraction makes room, before them it changes nothing.
+        """
+        lines = recorded.start_until("weights loaded" if order == "draft first" else "graphs captured")
+        lines += [f"{recorded.STAMP}Load weight begin. avail mem=3.30 GB"]
+        text = "a total capacity of 94.97 GiB of which 400.00 MiB is free."
+        lines += recorded.scheduler_exception(
+            f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.37 GiB. GPU 0 has {text}"
+        )
+        verdict = recorded.verdict(recorded.read(lines, version))
+        climb = Climb(server(mem_fraction_static=0.8), version or "dev")
+
+        assert Cause.OOM_DRAFT_WEIGHTS is verdict.cause
+        assert told in verdict.remedy
+        assert rung == climb.fail(verdict).rung
+
+    def test_a_dense_model_without_mtp_needs_a_higher_fraction_at_once(self) -> None:
+        """
+        No state is reserved there, so that fewer requests would cure nothing.
+        """
+        figures = {"mem_fraction_static": 0.85, "speculates": 0.0, "radix_cache": 1.0}
+
+        advice = KNOWLEDGE[Cause.OOM_KV_POOL].advice
+
+        assert advice(figures).startswith("mem_fraction_static = 0.85 was in force: raise it.")
+        assert "fewer running requests first" in advice({**figures, "speculates": 1.0})
+
+    def test_gpus_unbalanced_by_the_pools_of_the_server_itself(self) -> None:
+        """
+        Up to 0.5.13 the draft comes after the pools, and finds what they left: nobody else is to be ended.
+        """
+        figures = {"least_gib": 1.2, "most_gib": 2.1, "mem_fraction_static": 0.96}
+        own = {**figures, "free_after_pools_gib": 2.1}
+        climb = Climb(server(mem_fraction_static=0.96, tp_size=2), "0.5.9")
+
+        assert "end what else" in KNOWLEDGE[Cause.GPUS_UNBALANCED].advice(figures)
+        assert "lower mem_fraction_static (now 0.96)" in KNOWLEDGE[Cause.GPUS_UNBALANCED].advice(own)
+        climb.fail(failed(Cause.GPUS_UNBALANCED, **own))
+        climb.fail(failed(Cause.GPUS_UNBALANCED, **own))
+        assert ["without-balance-check", "room-for-the-draft"] == climb.rungs
 
     def test_a_floor_above_the_fraction_and_one_below_it(self) -> None:
         """

@@ -317,6 +317,8 @@ class TestRootCause:
             "capturing_prefill": 0.0,
             "free_before_weights_gib": 94.32,
             "weights_gib": 51.05,
+            "free_after_pools_gib": 20.0,
+            "pools_gib": pytest.approx(29.42),
         } == reading.findings[0].figures
 
 
