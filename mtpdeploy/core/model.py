@@ -6,7 +6,9 @@ from typing import Any
 
 from msgspec import DecodeError, Struct, json, structs
 
-from mtpdeploy.core.parameters import LARGEST, Parameters, count_parameters, number
+from mtpdeploy.core.layers import ATTENDING, RECURRENT, Layers, read_layers
+from mtpdeploy.core.numbers import LARGEST, number
+from mtpdeploy.core.parameters import Parameters, count_parameters
 
 VISION_LAYERS = 24
 """Layers of a vision tower whose config names none under `num_hidden_layers` (SGLang 0.5.6-0.5.23)."""
@@ -22,6 +24,13 @@ LANGUAGE_PARTS = ("text_config", "llm_config", "language_config")
 
 WITH_ONE_DRAFT_LAYER = ("Qwen3Next", "Qwen3_5", "Qwen4Exp", "NemotronH", "Ernie4_5_Moe", "MiMo", "ExaoneMo")
 """Beginnings of models whose draft SGLang gives one layer, whatever their config says (model_config.py)."""
+
+
+TIED = ("Gemma", "Cohere")
+"""Beginnings of models with one vocabulary table where nothing is said (Transformers' configurations)."""
+
+SCALED_BITS = {"mxfp4": 4.25, "nvfp4": 4.5}
+"""Bits of a weight with its share of a scale byte: one for 32 weights (OCP MX 1.0), one for 16 (NVFP4)."""
 
 
 class StateShape(Struct, frozen=True):
@@ -79,7 +88,7 @@ class ModelShape(Struct, frozen=True):
     mtp_layers: int = 0
     parameters: Parameters = Parameters()
     state_dtype: str = ""
-    weight_bits: int = 16
+    weight_bits: float = 16
     kv_cache_dtype: str = ""
     tied: bool = False
     unread: tuple[str, ...] = ()
@@ -127,16 +136,16 @@ def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
     hidden = _needed(inner, "hidden_size")
     heads = _needed(inner, "num_attention_heads")
     head_dim = number(inner, "head_dim") or max(1, hidden // heads)
-    kinds = _layer_kinds(inner, layers)
+    kinds = read_layers(inner, layers)
     state, unread = _state(inner, kinds)
-    unread += _windows(inner)
+    unread += _windows(inner) + kinds.guessed
     shape = ModelShape(
         architecture=_architecture(config),
         layers=layers,
         hidden_size=hidden,
         vocab_size=number(inner, "vocab_size"),
         context_length=_context(inner),
-        attention_numbers=tuple(n for n, kind in enumerate(kinds) if kind in ("attention", "both")),
+        attention_numbers=kinds.numbers(ATTENDING),
         kv_heads=number(inner, "num_key_value_heads") or heads,
         head_dim=head_dim,
         v_head_dim=number(inner, "v_head_dim") or head_dim,
@@ -147,17 +156,17 @@ def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
         state_dtype=str(inner.get("mamba_ssm_dtype") or ""),
         weight_bits=_weight_bits(config, inner),
         kv_cache_dtype=_kv_cache_dtype(config, inner),
-        tied=bool(config.get("tie_word_embeddings", inner.get("tie_word_embeddings", False))),
+        tied=_tied(config, inner),
         unread=unread,
     )
-    recurrent = len(state.numbers) if state else 0
     return structs.replace(
         shape,
         parameters=count_parameters(
             config,
             inner,
-            attention_layers=shape.attention_layers,
-            recurrent_layers=recurrent,
+            architecture=shape.architecture,
+            layers=kinds,
+            state=state.kind if state else "",
             draft_layers=shape.mtp_layers,
         ),
     )
@@ -201,14 +210,17 @@ def _vision(config: dict[str, Any]) -> Vision | None:
     return Vision(number(vision, "num_hidden_layers") or VISION_LAYERS, number(vision, "hidden_size"))
 
 
-def _weight_bits(config: dict[str, Any], inner: dict[str, Any]) -> int:
+def _weight_bits(config: dict[str, Any], inner: dict[str, Any]) -> float:
     quantized = _quantization(config, inner)
     if not quantized:
         return 16
+    said = str(quantized).lower()
+    scaled = next((bits for name, bits in SCALED_BITS.items() if name in said), None)
+    if scaled:
+        return scaled
     bits = number(quantized, "bits") or number(quantized, "weight_bits")
     if bits:
         return bits
-    said = str(quantized).lower()
     return 4 if any(word in said for word in ("fp4", "int4", "awq", "gptq", "'num_bits': 4")) else 8
 
 
@@ -225,18 +237,23 @@ def _quantization(config: dict[str, Any], inner: dict[str, Any]) -> dict[str, An
     return found if isinstance(found, dict) else {}
 
 
-def _state(inner: dict[str, Any], kinds: list[str]) -> tuple[StateShape | None, tuple[str, ...]]:
+def _tied(config: dict[str, Any], inner: dict[str, Any]) -> bool:
+    said = config.get("tie_word_embeddings", inner.get("tie_word_embeddings"))
+    return _architecture(config).startswith(TIED) if said is None else bool(said)
+
+
+def _state(inner: dict[str, Any], layers: Layers) -> tuple[StateShape | None, tuple[str, ...]]:
     """
     The recurrent layers, and what is not understood of them.
     """
-    numbers = tuple(n for n, kind in enumerate(kinds) if kind in ("state", "both"))
+    numbers = layers.numbers(RECURRENT)
     if not numbers:
         return None, ()
     for read in (_gdn, _kda, _mamba2):
         state = read(inner, numbers)
         if state is not None:
             return state, ()
-    return None, (f"the recurrent state of {len(numbers)} of {len(kinds)} layers",)
+    return None, (f"the recurrent state of {len(numbers)} of {len(layers.kinds)} layers",)
 
 
 def _windows(inner: dict[str, Any]) -> tuple[str, ...]:
@@ -247,44 +264,6 @@ def _windows(inner: dict[str, Any]) -> tuple[str, ...]:
     count = listed.count("sliding_attention") if isinstance(listed, list) else 0
     found = (f"the smaller pools of {count} layers with a sliding window",) if count else ()
     return (*found, "the index keys of sparse attention") if number(inner, "index_head_dim") else found
-
-
-KINDS = {
-    "full_attention": "attention",
-    "attention": "attention",
-    "sliding_attention": "attention",
-    "hybrid": "both",
-    "linear_attention": "state",
-    "mamba": "state",
-    "mamba2": "state",
-    "M": "state",
-    "*": "attention",
-    "-": "",
-    "E": "",
-    "moe": "",
-    "mlp": "",
-}
-"""How configs name what a layer is: lists of words, or NemotronH's pattern of letters."""
-
-
-def _layer_kinds(inner: dict[str, Any], layers: int) -> list[str]:
-    listed = inner.get("layer_types") or inner.get("layers_block_type")
-    pattern = inner.get("hybrid_override_pattern")
-    if isinstance(listed, list) and len(listed) == layers:
-        return [KINDS.get(str(word), "attention") for word in listed]
-    if isinstance(pattern, str) and len(pattern) == layers:
-        return [KINDS.get(letter, "attention") for letter in pattern]
-    linear = inner.get("linear_attn_config")
-    if isinstance(linear, dict) and isinstance(linear.get("kda_layers"), list):
-        # Kimi counts its layers from 1.
-        recurrent = {int(n) - 1 for n in linear["kda_layers"]}
-        return ["state" if n in recurrent else "attention" for n in range(layers)]
-    interval = number(inner, "full_attention_interval")
-    if not interval and number(inner, "linear_num_value_heads"):
-        interval = 4
-    if interval:
-        return ["attention" if (n + 1) % interval == 0 else "state" for n in range(layers)]
-    return ["attention"] * layers
 
 
 def _gdn(inner: dict[str, Any], numbers: tuple[int, ...]) -> StateShape | None:

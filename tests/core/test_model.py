@@ -128,14 +128,15 @@ class TestWidths:
             ({}, 16, ""),
             ({"quant_method": "fp8"}, 8, ""),
             ({"quant_method": "awq", "bits": 4}, 4, ""),
+            ({"quant_method": "mxfp4"}, 4.25, ""),
             (
                 {"quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"},
-                4,
+                4.5,
                 "fp8_e4m3",
             ),
         ],
     )
-    def test_quantized_weights_and_keys(self, quantization: dict[str, Any], bits: int, keys: str) -> None:
+    def test_quantized_weights_and_keys(self, quantization: dict[str, Any], bits: float, keys: str) -> None:
         """
         How wide a weight is, and what the checkpoint's keys were quantized for.
         """

@@ -126,7 +126,7 @@ def _target_bytes(model: ModelShape, changed: Changed, weights: Weights) -> int:
 
 
 def _layer_bytes(model: ModelShape, changed: Changed) -> int:
-    return model.parameters.layers * model.weight_bits // (16 if changed.halved else 8)
+    return int(model.parameters.layers * model.weight_bits / (16 if changed.halved else 8))
 
 
 def _free(card: Card, seen: int | None) -> int:
@@ -154,7 +154,7 @@ def model_bytes(model: ModelShape) -> int:
     """
     parameters = model.parameters
     tables = parameters.table * (1 if model.tied else 2)
-    return (tables + parameters.vision) * 2 + parameters.layers * model.weight_bits // 8
+    return (tables + parameters.vision) * 2 + int(parameters.layers * model.weight_bits / 8)
 
 
 def draft_bytes(model: ModelShape) -> int:
