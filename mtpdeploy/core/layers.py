@@ -52,7 +52,7 @@ def read_layers(inner: dict[str, Any], layers: int) -> Layers:
     for key in ("layer_types", "layers_block_type", "hybrid_override_pattern"):
         listed = inner.get(key)
         if listed and isinstance(listed, str if key == "hybrid_override_pattern" else list):
-            return _listed(key, listed, layers)
+            return _listed(key, listed, layers, number(inner, "num_nextn_predict_layers"))
     linear = inner.get("linear_attn_config")
     if isinstance(linear, dict) and isinstance(linear.get("kda_layers"), list):
         # Kimi counts its layers from 1.
@@ -66,7 +66,7 @@ def read_layers(inner: dict[str, Any], layers: int) -> Layers:
     return Layers(("attention",) * layers)
 
 
-def _listed(key: str, listed: list[object] | str, layers: int) -> Layers:
+def _listed(key: str, listed: list[object] | str, layers: int, drafts: int) -> Layers:
     """
     Each layer by its word; more words than layers are those of the draft.
     """
@@ -75,4 +75,6 @@ def _listed(key: str, listed: list[object] | str, layers: int) -> Layers:
     kinds = tuple(KINDS.get(word, "attention") for word in words)
     called = ", ".join(f"`{word[:20]}`" for word in strange[:3])
     guessed = [f"layers that `{key}` calls {called} are taken for attention"] if strange else []
-    return Layers(kinds + ("attention",) * (layers - len(kinds)), tuple(guessed))
+    if len(listed) > layers + drafts:
+        guessed.append(f"`{key}` has {len(listed)} layers, {layers} of them are taken")
+    return Layers(kinds, tuple(guessed))

@@ -6,16 +6,13 @@ from typing import Any
 
 from msgspec import DecodeError, Struct, json, structs
 
+from mtpdeploy.core.faults import fault
 from mtpdeploy.core.layers import ATTENDING, RECURRENT, Layers, read_layers
-from mtpdeploy.core.numbers import LARGEST, number
+from mtpdeploy.core.numbers import number
 from mtpdeploy.core.parameters import Parameters, count_parameters
 
 VISION_LAYERS = 24
 """Layers of a vision tower whose config names none under `num_hidden_layers` (SGLang 0.5.6-0.5.23)."""
-
-
-MOST_LAYERS = 1 << 16
-"""More layers than any model has."""
 
 
 LANGUAGE_PARTS = ("text_config", "llm_config", "language_config")
@@ -28,6 +25,17 @@ WITH_ONE_DRAFT_LAYER = ("Qwen3Next", "Qwen3_5", "Qwen4Exp", "NemotronH", "Ernie4
 
 TIED = ("Gemma", "Cohere")
 """Beginnings of models with one vocabulary table where nothing is said (Transformers' configurations)."""
+
+CONTEXTS = ("max_position_embeddings", "max_sequence_length", "seq_length", "model_max_length")
+"""How configs call the longest context (CONTEXT_LENGTH_KEYS, hf_transformers_utils.py, 0.5.6-0.5.23)."""
+
+GUESSED_CONTEXT = 4096
+"""A guess, for a config that tells of no context."""
+
+HALVED_BITS = 8
+FOUR_BITS = ("fp4", "int4", "awq", "gptq", "'num_bits': 4", "'load_in_4bit': true")
+EIGHT_BITS = ("fp8", "float8", "int8", "8bit", "w8a8", "bits': 8")
+"""Words by which a `quantization_config` tells of 4 and of 8 bits a weight."""
 
 SCALED_BITS = {"mxfp4": 4.25, "nvfp4": 4.5}
 """Bits of a weight with its share of a scale byte: one for 32 weights (OCP MX 1.0), one for 16 (NVFP4)."""
@@ -70,7 +78,8 @@ class ModelShape(Struct, frozen=True):
     latent attention keeps of a token and layer, in elements, 0 elsewhere. `mtp_layers` are the layers of its
     own draft (multi-token prediction). `weight_bits` is the width of a quantized weight, 16 where nothing is
     quantized; `kv_cache_dtype` what the checkpoint was quantized for. `tied` says that the vocabulary table
-    serves as the head, too. `unread` names what could not be understood and is left out of a plan.
+    serves as the head, too. `unread` names what could not be understood and is left out of a plan, `guessed`
+    says what was made of what config.json leaves open: no verdict on a guess is certain.
     """
 
     architecture: str
@@ -92,6 +101,7 @@ class ModelShape(Struct, frozen=True):
     kv_cache_dtype: str = ""
     tied: bool = False
     unread: tuple[str, ...] = ()
+    guessed: tuple[str, ...] = ()
 
     @property
     def attention_layers(self) -> int:
@@ -132,13 +142,16 @@ def read_model(text: str) -> ModelShape:
 
 
 def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
-    layers = _needed(inner, "num_hidden_layers", MOST_LAYERS)
+    wrong = fault(config, inner)
+    if wrong:
+        raise NotAModel(wrong)
+    layers = _needed(inner, "num_hidden_layers")
     hidden = _needed(inner, "hidden_size")
     heads = _needed(inner, "num_attention_heads")
     head_dim = number(inner, "head_dim") or max(1, hidden // heads)
     kinds = read_layers(inner, layers)
     state, unread = _state(inner, kinds)
-    unread += _windows(inner) + kinds.guessed
+    unread += _windows(inner)
     shape = ModelShape(
         architecture=_architecture(config),
         layers=layers,
@@ -158,18 +171,18 @@ def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
         kv_cache_dtype=_kv_cache_dtype(config, inner),
         tied=_tied(config, inner),
         unread=unread,
+        guessed=(*kinds.guessed, *_guessed(inner, kinds)),
     )
-    return structs.replace(
-        shape,
-        parameters=count_parameters(
-            config,
-            inner,
-            architecture=shape.architecture,
-            layers=kinds,
-            state=state.kind if state else "",
-            draft_layers=shape.mtp_layers,
-        ),
+    counted = count_parameters(
+        config,
+        inner,
+        architecture=shape.architecture,
+        layers=kinds,
+        state=state.kind if state else "",
+        draft_layers=shape.mtp_layers,
     )
+    guessed = (*kinds.guessed, *_guessed_width(config, inner), *counted.guessed)
+    return structs.replace(shape, parameters=structs.replace(counted, guessed=guessed))
 
 
 def _architecture(config: dict[str, Any]) -> str:
@@ -179,18 +192,36 @@ def _architecture(config: dict[str, Any]) -> str:
     return str(config.get("model_type") or "unknown")
 
 
-def _needed(inner: dict[str, Any], key: str, most: int = LARGEST) -> int:
+def _needed(inner: dict[str, Any], key: str) -> int:
     value = number(inner, key)
-    if key not in inner:
+    if not value:
         raise NotAModel(f"it has no `{key}`")
-    if not 0 < value <= most:
-        raise NotAModel(f"its `{key}` is none: {json.encode(inner[key]).decode()[:40]}")
     return value
 
 
 def _context(inner: dict[str, Any]) -> int:
-    names = ("max_position_embeddings", "max_sequence_length", "seq_length", "model_max_length")
-    return next((value for name in names if (value := number(inner, name)) > 0), 4096)
+    return number(inner, *CONTEXTS) or GUESSED_CONTEXT
+
+
+def _guessed(inner: dict[str, Any], layers: Layers) -> tuple[str, ...]:
+    """
+    What is made of what is missing, as far as a plan needs it whatever the weights take.
+    """
+    found = [] if layers.numbers(ATTENDING) else ["no layer of it attends"]
+    if not number(inner, "vocab_size"):
+        found.append("config.json has no `vocab_size`")
+    if not number(inner, *CONTEXTS):
+        found.append(f"config.json has no `{CONTEXTS[0]}`, {GUESSED_CONTEXT:,} tokens are taken")
+    differing = [key for key in ("num_key_value_heads", "head_dim") if isinstance(inner.get(key), list)]
+    found += [f"`{key}` differs by layer" for key in differing if not number(inner, key)]
+    return tuple(found)
+
+
+def _guessed_width(config: dict[str, Any], inner: dict[str, Any]) -> tuple[str, ...]:
+    said = str(_quantization(config, inner)).lower()
+    if _weight_bits(config, inner) != HALVED_BITS or any(word in said for word in EIGHT_BITS):
+        return ()
+    return ("`quantization_config` is not understood, 8 bits a weight are taken",)
 
 
 def _mtp_layers(inner: dict[str, Any], architecture: str) -> int:
@@ -221,7 +252,7 @@ def _weight_bits(config: dict[str, Any], inner: dict[str, Any]) -> float:
     bits = number(quantized, "bits") or number(quantized, "weight_bits")
     if bits:
         return bits
-    return 4 if any(word in said for word in ("fp4", "int4", "awq", "gptq", "'num_bits': 4")) else 8
+    return 4 if any(word in said for word in FOUR_BITS) else HALVED_BITS
 
 
 def _kv_cache_dtype(config: dict[str, Any], inner: dict[str, Any]) -> str:

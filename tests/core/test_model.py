@@ -167,10 +167,13 @@ class TestBroken:
             ("{}", "it has no `num_hidden_layers`"),
             ('{"num_hidden_layers": 3}', "it has no `hidden_size`"),
             ('{"num_hidden_layers": 3, "hidden_size": 8}', "it has no `num_attention_heads`"),
-            ('{"num_hidden_layers": "3"}', 'its `num_hidden_layers` is none: "3"'),
-            ('{"num_hidden_layers": -3}', "its `num_hidden_layers` is none: -3"),
-            ('{"num_hidden_layers": 1e300}', "its `num_hidden_layers` is none: 1e300"),
-            ('{"num_hidden_layers": true}', "its `num_hidden_layers` is none: true"),
+            (
+                '{"num_hidden_layers": "3"}',
+                'its `num_hidden_layers` cannot be "3": it is a whole number from 1',
+            ),
+            ('{"num_hidden_layers": -3}', "its `num_hidden_layers` cannot be -3"),
+            ('{"num_hidden_layers": 1e300}', "its `num_hidden_layers` cannot be 1e300"),
+            ('{"num_hidden_layers": true}', "its `num_hidden_layers` cannot be true"),
             ("[" * 100_000, "it is no JSON: maximum recursion depth exceeded"),
         ],
     )
@@ -209,21 +212,100 @@ class TestBroken:
         assert "unknown" == read({**config, "model_type": None}).architecture
 
     @pytest.mark.parametrize(
+        ("key", "value", "why"),
+        [
+            ("num_key_value_heads", 0, "cannot be 0: it is a whole number from 1 to 65,536"),
+            ("num_key_value_heads", -4, "cannot be -4"),
+            ("num_key_value_heads", "four", 'cannot be "four"'),
+            ("num_key_value_heads", [8, None], "cannot be null"),
+            ("head_dim", 1e30, "cannot be 1e30"),
+            ("head_dim", 0, "cannot be 0"),
+            ("num_hidden_layers", 1.5, "cannot be 1.5"),
+            ("vocab_size", -1, "cannot be -1"),
+            ("max_position_embeddings", -1, "cannot be -1"),
+            ("intermediate_size", "wide", 'cannot be "wide": it is a whole number from 0 to 16,777,216'),
+            ("num_local_experts", -8, "cannot be -8"),
+            ("linear_key_head_dim", "a", 'cannot be "a"'),
+            ("full_attention_interval", -1, "cannot be -1"),
+            ("mamba_ssm_dtype", "int3", 'cannot be "int3"; there are float32, bfloat16, float16'),
+            ("layer_types", ["full_attention"] * 3, "has 3 of 64 layers"),
+            ("layer_types", "full_attention", 'is no list: "full_attention"'),
+            ("hybrid_override_pattern", ["M"], 'is no text: ["M"]'),
+            ("vision_config", "none", 'is no object: "none"'),
+            ("quantization_config", [4], "is no object: [4]"),
+        ],
+    )
+    def test_what_cannot_be(self, key: str, value: object, why: str) -> None:
+        """
+        No such value is planned as something else: the key is named.
+        """
+        with pytest.raises(NotAModel) as raised:
+            read({**CONFIG_DENSE, key: value})
+
+        assert str(raised.value).startswith(f"its `{key}` {why}")
+
+    @pytest.mark.parametrize(
+        ("changed", "guessed"),
+        [
+            ({"vocab_size": None}, "config.json has no `vocab_size`"),
+            (
+                {"max_position_embeddings": None},
+                "config.json has no `max_position_embeddings`, 4,096 tokens are taken",
+            ),
+            (
+                {"layer_types": ["weird"] * 64},
+                "layers that `layer_types` calls `weird` are taken for attention",
+            ),
+            (
+                {"layer_types": ["full_attention"] * 70},
+                "`layer_types` has 70 layers, 64 of them are taken",
+            ),
+            ({"num_key_value_heads": [8, 4] * 32}, "`num_key_value_heads` differs by layer"),
+            (
+                {"quantization_config": {"quant_method": "new"}},
+                "`quantization_config` is not understood, 8 bits a weight are taken",
+            ),
+            (
+                {"layer_types": ["mamba"] * 64, "mamba_num_heads": 8},
+                "no layer of it attends",
+            ),
+        ],
+    )
+    def test_what_is_guessed(self, changed: dict[str, Any], guessed: str) -> None:
+        """
+        What config.json leaves open is named, with what was made of it.
+        """
+        model, plain = read({**CONFIG_DENSE, **changed}), read(CONFIG_DENSE)
+
+        assert guessed in model.guessed + model.parameters.guessed
+        assert () == plain.guessed + plain.parameters.guessed
+
+    def test_layers_of_a_draft_in_the_list(self) -> None:
+        """
+        Some configs list the layers of multi-token prediction behind the others.
+        """
+        listed = {"layer_types": ["full_attention"] * 65, "num_nextn_predict_layers": 1}
+
+        assert () == read({**CONFIG_DENSE, **listed}).guessed
+
+    @pytest.mark.parametrize(
         "changed",
         [
-            {"head_dim": 0, "hidden_size": 1},
+            {"head_dim": None, "hidden_size": 1},
             {"linear_attn_config": []},
-            {"layer_types": "full_attention"},
+            {"layer_types": []},
             {"layer_types": [None] * 64},
-            {"vision_config": "none"},
-            {"quantization_config": [4]},
+            {"vision_config": None},
+            {"quantization_config": {}},
             {"architectures": {}},
-            {"max_position_embeddings": -1},
+            {"max_position_embeddings": None},
+            {"num_key_value_heads": [8] * 64},
+            {"intermediate_size": 25600.0},
         ],
     )
     def test_odd_values_are_passed_over(self, changed: dict[str, Any]) -> None:
         """
-        What cannot be is as good as not there.
+        What says nothing is as good as not there.
         """
         model = read({**CONFIG_DENSE, **changed})
 

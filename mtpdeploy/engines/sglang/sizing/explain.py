@@ -11,12 +11,14 @@ from mtpdeploy.engines.sglang.sizing.pools import Pools
 from mtpdeploy.engines.sglang.sizing.state import conv_bytes, slots_per_request, ssm_bytes
 
 
-def reason(asked: Asked, loads: Loads, pools: Pools, forecast: Forecast) -> str:
+def reason(
+    asked: Asked, loads: Loads, pools: Pools, forecast: Forecast, guessed: tuple[str, ...] = ()
+) -> str:
     """
-    The sentence.
+    The sentence; what is `guessed` is told where nothing else speaks against a start.
     """
-    if forecast.fit is Fit.FITS:
-        return _fits(asked, forecast)
+    if forecast.fit is not Fit.DOES_NOT_FIT and forecast.cause is None:
+        return _fits(asked, forecast) + (f"; but that is a guess: {guessed[0]}" if guessed else "")
     if forecast.cause in (Cause.OOM_WEIGHTS, Cause.OOM_DRAFT_WEIGHTS) and forecast.error is not None:
         weights = loads.weights + (loads.draft if forecast.cause is Cause.OOM_DRAFT_WEIGHTS else 0)
         return f"the weights take {gib(weights)}; {gib(loads.free)} are free"

@@ -31,7 +31,13 @@ from mtpdeploy.engines.sglang.sizing.reserve import (
     needed_bytes,
     target_graph_bytes,
 )
-from mtpdeploy.engines.sglang.sizing.sense import is_known, is_understood, nonsense, without_nonsense
+from mtpdeploy.engines.sglang.sizing.sense import (
+    guesses,
+    is_known,
+    is_understood,
+    nonsense,
+    without_nonsense,
+)
 from mtpdeploy.engines.sglang.sizing.state import conv_bytes, slots_per_request, ssm_bytes
 from mtpdeploy.engines.sglang.sizing.strategy import is_on
 
@@ -69,7 +75,8 @@ def forecast(
     margin = -card.total_mib * MIB if least is None else loads.free - least
     unsure = _input_uncertainty(card, weights, loads, seen) + unsure_bytes(changed, loads, seen)
     judged = _Judged(asked, loads, pools, refusal, left, needed, uncertainty + unsure, margin, unsure)
-    fit, cause = _fit(judged)
+    guessed = guesses(model, weights, seen)
+    fit, cause = _as_guessed(*_fit(judged)) if guessed else _fit(judged)
     estimated = is_estimated(loads, card, seen)
     rooms = [_Room(0, 0, Cause.OOM_GRAPHS)] if pools.refusal is not None else _rooms(judged)
     tightest = min(rooms, key=lambda room: room.left)
@@ -96,9 +103,12 @@ def forecast(
         host_needed=host_bytes(asked, server, pools, host),
         figures=_figures(judged),
         verdict_figures=_verdict_figures(judged, card),
-        notes=(*_notes(asked, given, card, estimated=estimated), *weight_notes(changed, weights, seen)),
+        notes=(
+            *_notes(asked, given, card, guessed, estimated=estimated),
+            *weight_notes(asked.model, changed, weights, seen),
+        ),
     )
-    return structs.replace(result, reason=reason(asked, loads, pools, result))
+    return structs.replace(result, reason=reason(asked, loads, pools, result, guessed))
 
 
 UNPLANNED = (
@@ -111,6 +121,7 @@ UNPLANNED = (
 
 
 OF_POOLS = (Cause.OOM_KV_POOL, Cause.OOM_STATE_POOL)
+OF_MEMORY = (*OF_POOLS, Cause.OOM_WEIGHTS, Cause.OOM_DRAFT_WEIGHTS, Cause.OOM_POOLS, Cause.OOM_GRAPHS)
 OF_LOADS_AND_POOLS = (*OF_POOLS, Cause.OOM_WEIGHTS, Cause.OOM_DRAFT_WEIGHTS)
 """Causes of refusals that a little more memory could mend."""
 
@@ -142,6 +153,14 @@ def _fit(judged: _Judged) -> tuple[Fit, Cause | None]:
     if judged.pool_margin < judged.unsure:
         return Fit.CLOSE, Cause.OOM_KV_POOL
     return Fit.FITS, None
+
+
+def _as_guessed(fit: Fit, cause: Cause | None) -> tuple[Fit, Cause | None]:
+    """
+    The verdict where what it rests on is a guess: only what has nothing to do with a model's size stands.
+    """
+    sized = cause is None or cause in (*OF_MEMORY, Cause.CONTEXT_TOO_LONG)
+    return (Fit.CLOSE if sized else fit), cause
 
 
 class _Room(Struct, frozen=True):
@@ -266,12 +285,15 @@ def _verdict_figures(judged: _Judged, card: Card) -> dict[str, float]:
     return found
 
 
-def _notes(asked: Asked, server: ServerSpec, card: Card, *, estimated: bool) -> tuple[str, ...]:
+def _notes(
+    asked: Asked, server: ServerSpec, card: Card, guessed: tuple[str, ...], *, estimated: bool
+) -> tuple[str, ...]:
     column, exact = column_for(parse_version(asked.version))
     found = [] if exact else [f"SGLang {asked.version} is not known here; planned as {column}"]
     if estimated:
         what = "the card's" if card.unused is None else "what is free now"
         found.append(f"memory free before the weights is estimated: {what} less a CUDA context")
+    found += [f"a guess: {what}" for what in guessed]
     found += [
         f"`{one.flag}` cannot be {one.value}, planned as if it were not given" for one in nonsense(server)
     ]

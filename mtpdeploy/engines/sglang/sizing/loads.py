@@ -11,6 +11,7 @@ from mtpdeploy.core.units import GIB, MIB
 from mtpdeploy.engines.sglang.sizing.asked import WITHOUT_DRAFT_MODEL, Asked
 from mtpdeploy.engines.sglang.sizing.division import Loads
 from mtpdeploy.engines.sglang.sizing.reserve import CONTEXT_BYTES, CONTEXT_UNCERTAINTY
+from mtpdeploy.engines.sglang.sizing.sense import guessed_weights
 
 FULL_BITS = 16
 """Bits of a weight that is not quantized."""
@@ -73,7 +74,7 @@ def changed_weights(asked: Asked, server: ServerSpec) -> Changed:
     return Changed(offloaded, False, UNKNOWN if unknown else 0.0, "".join(unknown[:1]))
 
 
-def weight_notes(changed: Changed, weights: Weights, seen: Seen | None) -> tuple[str, ...]:
+def weight_notes(model: ModelShape, changed: Changed, weights: Weights, seen: Seen | None) -> tuple[str, ...]:
     """
     What a plan has to say about weights that nobody has seen as they loaded.
     """
@@ -81,7 +82,8 @@ def weight_notes(changed: Changed, weights: Weights, seen: Seen | None) -> tuple
         return ()
     found = []
     if weights.target is None:
-        found.append("the weights' size is worked out from config.json, within some 5 %")
+        sure = ", a guess" if guessed_weights(model) else ", within some 5 %"
+        found.append(f"the weights' size is worked out from config.json{sure}")
     if changed.halved:
         found.append(f"`{changed.because}` halves the layers' weights as they load, within some 10 %")
     elif changed.because:

@@ -4,6 +4,7 @@ Values and models of which nothing sensible can be worked out.
 
 from msgspec import Struct
 
+from mtpdeploy.core.memory import Seen, Weights
 from mtpdeploy.core.model import ModelShape
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.engines.sglang.limits import ANY, RANGES
@@ -104,7 +105,7 @@ def is_understood(model: ModelShape) -> bool:
     """
     Whether what the pools of a model are made of is known: nothing of a guessed shape rules a start out.
     """
-    return is_known(model) and not model.unread
+    return is_known(model) and not model.unread and not model.guessed
 
 
 def is_known(model: ModelShape) -> bool:
@@ -112,3 +113,20 @@ def is_known(model: ModelShape) -> bool:
     Whether the model is of a family that the rules are known to describe.
     """
     return model.architecture.startswith(KNOWN)
+
+
+def guessed_weights(model: ModelShape) -> tuple[str, ...]:
+    """
+    What of a model's weights is a guess where they are worked out from its config.json, in sentences.
+    """
+    if is_known(model):
+        return model.parameters.guessed
+    return (*model.parameters.guessed, f"what else `{model.architecture}` has of weights is not counted")
+
+
+def guesses(model: ModelShape, weights: Weights, seen: Seen | None) -> tuple[str, ...]:
+    """
+    What of a plan is a guess, in sentences: one alone makes every verdict uncertain.
+    """
+    derived = weights.target is None and (seen is None or seen.weights is None)
+    return tuple(dict.fromkeys((*model.guessed, *(guessed_weights(model) if derived else ()))))

@@ -120,3 +120,47 @@ def test_a_guessed_shape_rules_nothing_out() -> None:
     assert Fit.DOES_NOT_FIT is plan("0.5.12", flags, config=CONFIG_DENSE).fit
     assert Fit.CLOSE is plan("0.5.12", flags, config=new).fit
     assert Fit.DOES_NOT_FIT is plan("0.5.12", flags, config=new, weights_gib=120.0).fit
+
+
+@pytest.mark.parametrize(
+    ("missing", "weights_gib", "guessed"),
+    [
+        ("intermediate_size", None, "config.json has no `intermediate_size`"),
+        ("vocab_size", None, "config.json has no `vocab_size`"),
+        ("vocab_size", 61.0, "config.json has no `vocab_size`"),
+        ("max_position_embeddings", 61.0, "config.json has no `max_position_embeddings`"),
+    ],
+)
+def test_no_verdict_on_a_guess_is_certain(missing: str, weights_gib: float | None, guessed: str) -> None:
+    """
+    What config.json leaves open is told, and neither a fit nor an error is sure of it.
+    """
+    config = {name: value for name, value in CONFIG_DENSE.items() if name != missing}
+    fits, whole = ({"mem_fraction_static": share, "context_length": 4096} for share in (0.85, 0.01))
+    found = plan("0.5.23", fits, config=config, weights_gib=weights_gib)
+    refused = plan("0.5.23", whole, config=config, weights_gib=weights_gib)
+
+    assert (Fit.CLOSE, Fit.CLOSE) == (found.fit, refused.fit)
+    assert any(note.startswith(f"a guess: {guessed}") for note in found.notes)
+    assert not any("within some 5 %" in note for note in found.notes)
+    assert f"; but that is a guess: {guessed}" in found.reason
+
+
+def test_what_was_seen_or_told_is_no_guess() -> None:
+    """
+    Weights that are known need no `intermediate_size`.
+    """
+    config = {name: value for name, value in CONFIG_DENSE.items() if name != "intermediate_size"}
+
+    assert Fit.FITS is plan("0.5.23", {}, config=config, weights_gib=61.0).fit
+
+
+def test_an_unknown_family_has_guessed_weights() -> None:
+    """
+    Only of known families the weights are said to be within 5 %.
+    """
+    new = {**CONFIG_DENSE, "architectures": ["NewForCausalLM"]}
+    found = plan("0.5.23", {}, config=new, weights_gib=None)
+
+    assert Fit.CLOSE is found.fit
+    assert "the weights' size is worked out from config.json, a guess" in found.notes
