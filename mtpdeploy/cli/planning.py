@@ -10,6 +10,7 @@ from mtpdeploy.cli.plain import Plain
 from mtpdeploy.cli.plan import NEWEST
 from mtpdeploy.core.memory import Forecast
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.deploy.attempt import check_flags
 from mtpdeploy.deploy.calibration import Memory
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Options
@@ -30,6 +31,7 @@ def on_box(asked: Asked) -> tuple[ServerSpec, Predict]:
 
     Raises:
         BoxUnfit: the box lacks what a plan rests on.
+        ConfigError: its SGLang does not take a flag, or is too old.
     """
     order = order_from(asked, Options())
     with open_tools(order.host, asked, Plain().show, lay_out=True) as tools:
@@ -42,6 +44,7 @@ def on_box(asked: Asked) -> tuple[ServerSpec, Predict]:
             f"nothing can be planned on `{order.host.name}`: {predict.why}",
             hint="`--model`, `--gpu` and `--sglang` plan without a box",
         )
+    check_flags(order.server, tools, facts)
     return sensible(order.server), predict
 
 

@@ -110,6 +110,16 @@ class TestText:
 
         assert "note: SGLang 0.6.1 is not known here; planned as 0.5.23" in said.out.splitlines()
 
+    @pytest.mark.parametrize("build", ["0.5.12rc1", "0.5.12.dev3+gabc"])
+    def test_a_build_on_the_way_to_a_release(self, build: str, plan: Run) -> None:
+        """
+        It is planned as that release, not as the newest one.
+        """
+        said, known = (plan(FITTING, "--sglang", version).out for version in (build, "0.5.12"))
+
+        assert f"note: SGLang {build} is not known here; planned as 0.5.12" in said.splitlines()
+        assert known.splitlines() == [line for line in said.splitlines() if build not in line]
+
     def test_an_architecture_that_is_not_known(self, folder: Path, run: Run) -> None:
         """
         It is planned by its shape, and says so.

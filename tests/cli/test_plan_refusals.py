@@ -87,6 +87,11 @@ BAD_CARDS = {
         "`--sglang newest` is no version",
         "write it as in `--sglang 0.5.14`",
     ),
+    "a version of long ago": (
+        ("--gpu", "h100", "--sglang", "0.5.5.post3"),
+        "SGLang 0.5.5.post3 is older than all that are known here, 0.5.6 to 0.5.23",
+        "install or name SGLang 0.5.6 or newer",
+    ),
     "a comparison of nothing": (
         ("--gpu", "h100", "--compare", "mem_fraction_static="),
         "`--compare mem_fraction_static=` gives no values",

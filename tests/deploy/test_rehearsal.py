@@ -170,6 +170,16 @@ class TestRehearse:
         with pytest.raises(ConfigError, match="max_runing_requests"):
             rehearse(place.order(server), place.tools())
 
+    @pytest.mark.parametrize("version", ["0.5.5", "0.4.10.post2"])
+    def test_a_release_of_long_ago_is_refused(self, version: str, make_place: MakePlace, port: int) -> None:
+        """
+        As in a plan: nothing is known of its flags and its memory.
+        """
+        place = make_place(sglang_version=version)
+
+        with pytest.raises(ConfigError, match=f"SGLang {version} is older than all that are known"):
+            rehearse(place.order(place.server(port, FITTING)), place.tools())
+
 
 class TestScriptFor:
     def test_another_version_another_spelling(self, place: Place) -> None:

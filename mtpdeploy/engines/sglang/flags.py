@@ -7,6 +7,7 @@ from msgspec import json
 from mtpdeploy.core.server import FlagValue, ServerSpec
 from mtpdeploy.engines.base import Command
 from mtpdeploy.engines.sglang.flag_table import (
+    NEWEST,
     Flag,
     Version,
     check_value,
@@ -32,10 +33,16 @@ def command(server: ServerSpec, python: str, version: str) -> Command:
     The command for the version on the box, every flag as that version spells it.
 
     Raises:
-        ConfigError: the version does not know a flag, or does not take its value; says what to use.
+        ConfigError: the version does not know a flag, or does not take its value; says what to use. Or it
+            is older than all that are known.
     """
     release = parse_version(version)
     column, exact = column_for(release)
+    if release is not None and release < column:
+        raise ConfigError(
+            f"SGLang {version} is older than all that are known here, {column} to {NEWEST}",
+            hint=f"install or name SGLang {column} or newer",
+        )
     lines: list[tuple[str, ...]] = [(python, "-m", "sglang.launch_server")]
     notes = [] if exact else [_inexact(version, column)]
     for name in sorted(server.flags, key=_order):

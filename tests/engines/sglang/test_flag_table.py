@@ -1,6 +1,6 @@
 import pytest
 
-from mtpdeploy.core.server import FlagValue
+from mtpdeploy.core.server import FlagValue, ServerSpec
 from mtpdeploy.engines.sglang.flag_table import (
     NEWEST,
     Flag,
@@ -19,6 +19,8 @@ from mtpdeploy.engines.sglang.flag_table import (
     spell,
     why_unknown,
 )
+from mtpdeploy.engines.sglang.flags import command
+from mtpdeploy.errors import ConfigError
 
 
 def release(text: str) -> Version:
@@ -132,15 +134,18 @@ def test_a_flag_that_is_not_there_yet_says_since_when() -> None:
         ("0.5.9+cu129", Version((0, 5, 9))),
         ("0.0.0.dev0", None),
         ("0.0.0", None),
-        ("0.5.24.dev12+g1a2b3c", None),
-        ("0.5.10rc0", None),
+        ("0.5.24.dev12+g1a2b3c", Version((0, 5, 24), 0, ".dev12")),
+        ("0.5.10rc0", Version((0, 5, 10), 0, "rc0")),
+        ("0.5.12.post1.dev2+g1a2b3c", Version((0, 5, 12), 1, ".dev2")),
+        ("0.5.13rc1.dev4", Version((0, 5, 13), 0, "rc1.dev4")),
+        ("0.5.12-fork", None),
         ("unknown", None),
         ("", None),
     ],
 )
-def test_only_a_release_is_a_version(text: str, version: Version | None) -> None:
+def test_what_is_a_version(text: str, version: Version | None) -> None:
     """
-    A development build says nothing about its flags, so it is no version.
+    A build without a number says nothing about its flags, so it is no version.
     """
     assert version == parse_version(text)
 
@@ -152,13 +157,38 @@ def test_only_a_release_is_a_version(text: str, version: Version | None) -> None
         ("0.5.9.post7", "0.5.9", False),
         ("0.6.0", "0.5.23", False),
         ("0.4.10", "0.5.6", False),
+        ("0.5.12rc1", "0.5.12", False),
+        ("0.5.12.dev3+gabc", "0.5.12", False),
+        ("0.5.13rc0", "0.5.13", False),
+        ("0.5.13.post1.dev1", "0.5.13.post1", False),
+        ("0.5.24.dev7", "0.5.23", False),
     ],
 )
 def test_an_unknown_release_goes_by_the_one_before_it(version: str, column: str, *, exact: bool) -> None:
     """
-    A newer release takes the newest column, and the caller is told that this is a guess.
+    A newer release takes the newest column, a build on the way to a release that one's, and the caller is
+    told that this is a guess.
     """
     assert (release(column), exact) == column_for(release(version))
+
+
+@pytest.mark.parametrize("text", ["0.4", "0.5.5.post3", "0.5.5rc1"])
+def test_what_is_too_old(text: str) -> None:
+    """
+    Nothing is known of releases before the first of the table: no command is made for one.
+    """
+    with pytest.raises(ConfigError) as raised:
+        command(ServerSpec("m", {"model_path": "m"}), "python3", text)
+
+    assert f"SGLang {text} is older than all that are known here, 0.5.6 to 0.5.23" == raised.value.message
+
+
+@pytest.mark.parametrize("text", ["0.5.6rc1", "0.5.6", "1.0", "", "main"])
+def test_what_is_not_too_old(text: str) -> None:
+    """
+    A build without a number is not taken for an old one.
+    """
+    assert command(ServerSpec("m", {"model_path": "m"}), "python3", text).argv
 
 
 def test_no_version_at_all_goes_by_the_newest_column() -> None:
