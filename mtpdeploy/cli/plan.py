@@ -56,7 +56,7 @@ def command(
     if len(both) > 1:
         raise ConfigError(f"`{both[0]}` and `{both[1]}` do not go together", hint="keep one of the two")
     offline, named = asked["model"] is not None, dict(asked)
-    server, predict = _subject(asked)
+    server, predict = _subject(asked, search=solve)
     if compare is not None:
         return _compare(server, predict, compare, as_json=as_json)
     if solve:
@@ -67,7 +67,7 @@ def command(
     return _show(server, _predicted(server, predict), svg=svg, as_json=as_json)
 
 
-def _subject(asked: dict[str, Any]) -> "tuple[ServerSpec, Predict]":
+def _subject(asked: dict[str, Any], *, search: bool) -> "tuple[ServerSpec, Predict]":
     """
     The server in question, and what forecasts it.
     """
@@ -95,7 +95,7 @@ def _subject(asked: dict[str, Any]) -> "tuple[ServerSpec, Predict]":
         raise ConfigError(
             f"`--gpu {gpu}`: a plan for a card needs `--model`", hint="or name a box's GPU by its index"
         )
-    return on_box(options.Asked(gpus=indices, **asked))
+    return on_box(options.Asked(gpus=indices, **asked), search=search)
 
 
 def _fields(given: Any) -> dict[str, Any]:

@@ -2,13 +2,16 @@
 What `plan` forecasts: a server of hosts.toml on a box, or flags of the command line on a card.
 """
 
+from msgspec import structs
+
 from mtpdeploy.cli.choose import order_from, overrides_of
 from mtpdeploy.cli.offline import Given, given_card, given_loads, given_model, given_version
 from mtpdeploy.cli.opening import open_tools
 from mtpdeploy.cli.options import Asked
 from mtpdeploy.cli.plain import Plain
 from mtpdeploy.cli.plan import NEWEST
-from mtpdeploy.core.memory import Forecast
+from mtpdeploy.core.machine import Facts, Host
+from mtpdeploy.core.memory import Fit, Forecast
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.deploy.attempt import check_flags
 from mtpdeploy.deploy.calibration import Memory
@@ -17,20 +20,20 @@ from mtpdeploy.deploy.order import Options
 from mtpdeploy.deploy.planner import Predict, Unplanned, predictor
 from mtpdeploy.engines.sglang import SGLANG
 from mtpdeploy.engines.sglang.sizing.sense import nonsense
-from mtpdeploy.errors import BoxUnfit, ConfigError
+from mtpdeploy.errors import BoxUnfit, ConfigError, MtpDeployError
 from mtpdeploy.inventory.keys import SERVER_KEYS
 from mtpdeploy.inventory.load import load
 from mtpdeploy.inventory.overrides import Overrides, option_claims
 from mtpdeploy.inventory.resolve import choose_server, server_of
-from mtpdeploy.remote.facts import unfit
+from mtpdeploy.remote.fitness import require_mtp, unfit
 
 
-def on_box(asked: Asked) -> tuple[ServerSpec, Predict]:
+def on_box(asked: Asked, *, search: bool = False) -> tuple[ServerSpec, Predict]:
     """
     A server of hosts.toml, and forecasts on what its box shows now.
 
     Raises:
-        BoxUnfit: the box lacks what a plan rests on.
+        BoxUnfit: the box lacks what a plan rests on, or before a `search` anything that `up` needs.
         ConfigError: its SGLang does not take a flag, or is too old.
     """
     order = order_from(asked, Options())
@@ -45,7 +48,38 @@ def on_box(asked: Asked) -> tuple[ServerSpec, Predict]:
             hint="`--model`, `--gpu` and `--sglang` plan without a box",
         )
     check_flags(order.server, tools, facts)
-    return sensible(order.server), predict
+    if search:
+        if problem := _refused(facts, order.host, order.server):
+            raise problem
+        return sensible(order.server), predict
+    return sensible(order.server), _as_up_would(predict, facts, order.host)
+
+
+def _refused(facts: Facts, host: Host, server: ServerSpec) -> MtpDeployError | None:
+    """
+    What `up` would say to it before any launch.
+    """
+    try:
+        require_mtp(facts, host, server)
+    except BoxUnfit as error:
+        return unfit(facts, host, server) or error
+    return unfit(facts, host, server)
+
+
+def _as_up_would(predict: Predict, facts: Facts, host: Host) -> Predict:
+    """
+    Forecasts whose verdict is that of `up`, which launches nothing on a box that is not fit for it.
+    """
+
+    def predicted(server: ServerSpec) -> Forecast | None:
+        forecast, problem = predict(server), _refused(facts, host, server)
+        if forecast is None or problem is None:
+            return forecast
+        memory = f"as for memory alone: {forecast.fit}: {forecast.reason}"
+        notes = (f"`up` refuses it: {problem.hint}", memory, *forecast.notes)
+        return structs.replace(forecast, fit=Fit.DOES_NOT_FIT, reason=problem.message, notes=notes)
+
+    return predicted
 
 
 def without_box(asked: Asked, given: Given) -> tuple[ServerSpec, Predict]:

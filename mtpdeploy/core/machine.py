@@ -110,8 +110,9 @@ class ModelFacts(Struct, frozen=True):
     `path` is where it was found, else the path or hub name asked for. `has_mtp` is None where neither a
     safetensors index nor the files' headers tell. `config` is the raw JSON text. `weight_bytes` are those of
     all tensors, `mtp_bytes` of those of multi-token prediction (None where no header tells).
-    `missing_files` are weight files that the index names and the folder lacks, `damaged_files` those shorter
-    than their own header says. A hub name that `exists` is in the box's hub cache.
+    `missing_files` are weight files that the index names and the folder lacks, `damaged_files` those without
+    a header or shorter than it says; `index_damaged` says that the index itself cannot be read. A hub name
+    that `exists` is in the box's hub cache.
     """
 
     path: str
@@ -123,6 +124,7 @@ class ModelFacts(Struct, frozen=True):
     mtp_bytes: int | None = None
     missing_files: tuple[str, ...] = ()
     damaged_files: tuple[str, ...] = ()
+    index_damaged: bool = False
 
 
 class SecretsFacts(Struct, frozen=True):

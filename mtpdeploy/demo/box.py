@@ -23,6 +23,9 @@ from mtpdeploy.errors import ConfigError
 KEY_ALIAS = "mtpdeploy-demo"
 """What the demo box's host key is filed under: its port is another one each time."""
 
+LAYOUT = 2
+"""How a home is laid out, one more with every change: 2, shards have headers. An older one is replaced."""
+
 
 @contextmanager
 def demo_box(host: Host, state: Path, *, lay_out: bool) -> Iterator[Host]:
@@ -56,7 +59,7 @@ def _home(folder: Path, path: Path, likeness: Likeness, *, lay_out: bool) -> Dem
     home = DemoHome(path.resolve(), sys.executable)
     stamp = folder / "likeness"
     likeness_text = f"{likeness.sglang} {likeness.gpu} {likeness.speed:g} {likeness.hostile}"
-    wanted = f"{package[0]} {sys.executable} {likeness_text}"
+    wanted = f"{LAYOUT} {package[0]} {sys.executable} {likeness_text}"
     there = path.is_dir() and stamp.is_file()
     alike = there and stamp.read_text() == wanted and likeness.hostile == Hostile()
     if there and (alike or not lay_out):

@@ -112,7 +112,7 @@ PACKAGES = (
 @dataclass(frozen=True)
 class SimulatedModel:
     """
-    A model directory to lay out: a real config.json beside empty shards.
+    A model directory to lay out: a real config.json beside shards without data.
 
     `weights_gib` is what SGLang's log shows for the target, `draft_gib` for the draft's gross load, of which
     `given_back_gib` is freed once it shares the target's embedding and head (public logs of the 27B).
@@ -257,26 +257,20 @@ def _site(home: DemoHome, version: str) -> None:
 
 
 def _model(directory: Path, model: SimulatedModel) -> None:
-    """A checkpoint without its weights: sparse shards, and the index that says what would be in them."""
+    """A checkpoint without its weights: shards with real headers and sparse data, and their index."""
     directory.mkdir(parents=True)
-    files = {f"model-{n:05d}-of-{model.shards:05d}.safetensors" for n in range(1, model.shards + 1)}
     names = [f"model.language_model.layers.{n}.input_layernorm.weight" for n in range(64)]
     names += ["model.language_model.embed_tokens.weight", "lm_head.weight"]
-    names += (
-        [f"mtp.{part}.weight" for part in ("fc", "norm", "layers.0.self_attn.q_proj")] if model.mtp else []
-    )
-    shards = sorted(files)
-    # A checkpoint holds the draft's own layers, too, but its tables only once.
-    whole = model.weights_gib + (model.draft_gib - model.given_back_gib if model.mtp else 0.0)
-    each = int(whole * 2**30 / model.shards)
+    sizes = dict.fromkeys(names, _share(model.weights_gib, len(names)))
+    if model.mtp:
+        # A checkpoint holds the draft's own layers, too, but its tables only once.
+        drafts = [f"mtp.{part}.weight" for part in ("fc", "norm", "layers.0.self_attn.q_proj")]
+        sizes.update(dict.fromkeys(drafts, _share(model.draft_gib - model.given_back_gib, len(drafts))))
+    shards = [f"model-{n:05d}-of-{model.shards:05d}.safetensors" for n in range(1, model.shards + 1)]
+    places = {name: shards[n * len(shards) // len(sizes)] for n, name in enumerate(sizes)}
     for shard in shards:
-        with (directory / shard).open("wb") as file:
-            # As large as the real one to `ls`, nothing on the disk.
-            file.truncate(each)
-    index = {
-        "metadata": {"total_size": each * model.shards},
-        "weight_map": {name: shards[n * len(shards) // len(names)] for n, name in enumerate(names)},
-    }
+        _shard(directory / shard, {name: sizes[name] for name, place in places.items() if place == shard})
+    index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": places}
     weights = {key: asdict(model)[key] for key in ("weights_gib", "draft_gib", "given_back_gib")}
     documents = {
         "config.json": model.config,
@@ -287,6 +281,23 @@ def _model(directory: Path, model: SimulatedModel) -> None:
     }
     for name, document in documents.items():
         (directory / name).write_text(json.dumps(document, indent=1), encoding="utf-8")
+
+
+def _share(gib: float, parts: int) -> int:
+    """The bytes of one of so many equal tensors of two-byte numbers."""
+    return 2 * int(gib * 2**29 / parts)
+
+
+def _shard(path: Path, sizes: dict[str, int]) -> None:
+    """A safetensors file as large as the real one to `ls`, of which only the header is on the disk."""
+    header, end = {}, 0
+    for name, size in sizes.items():
+        header[name] = {"dtype": "BF16", "shape": [size // 2], "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
 
 
 def make_home(

@@ -84,7 +84,10 @@ def _foresee(order: Order, tools: Tools, facts: Facts) -> Foreseen | None:
     ascent = Ascent(id="rehearsal", host=order.host.name, asked=order.server)
     step = Step(order.server, None, "as asked")
     found = look_ahead(step, order, facts, ascent, engine=tools.engine, state=tools.state)
-    return None if isinstance(found, Unplanned) else found
+    if isinstance(found, Unplanned):
+        tools.note(f"not planned: {found.why}")
+        return None
+    return found
 
 
 def _problem(

@@ -62,13 +62,18 @@ def expanded(path: str, env: dict[str, str]) -> str:
 
 def contents(folder: str) -> dict[str, Any]:
     """
-    What the files of a model's folder say.
+    What the files of a model's folder say. Files that an index does not name are not loaded (0.5.6-0.5.23,
+    filter_duplicate_safetensors_files), and not looked at.
     """
     index = read_index(os.path.join(folder, INDEX_FILE))
     sizes = weight_files(folder)
     names = None if index is None else index.get("weight_map")
-    keys = list(names) if isinstance(names, dict) else None
-    shards = sorted(set(names.values())) if isinstance(names, dict) else []
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        names = None
+    keys = None if names is None else list(names)
+    shards = [] if names is None else sorted(set(names.values()))
+    if names is not None:
+        sizes = {name: sizes[name] for name in shards if name in sizes}
     groups, damaged = tensors(folder, sizes)
     if keys is None and groups is not None:
         keys = [MTP_PREFIX] if groups["mtp"] else []
@@ -79,14 +84,16 @@ def contents(folder: str) -> dict[str, Any]:
         "mtp_bytes": groups["mtp"] if groups else None,
         "missing_files": [name for name in shards if name not in sizes],
         "damaged_files": damaged,
+        "index_damaged": names is None and os.path.isfile(os.path.join(folder, INDEX_FILE)),
     }
 
 
 def tensors(folder: str, sizes: dict[str, int]) -> tuple[dict[str, int] | None, list[str]]:
     """
-    Bytes of all tensors and of those of multi-token prediction, and the files that are cut short.
+    Bytes of all tensors and of those of multi-token prediction, and the files that are no whole safetensors.
 
-    Only the headers are read. None where there are no files, or one has no header that can be read.
+    Only the headers are read: a file without one is damaged, and one shorter than its header says. None
+    where there are no files, or one has no header that can be read.
     """
     found = {"all": 0, "mtp": 0}
     damaged = []
@@ -95,18 +102,28 @@ def tensors(folder: str, sizes: dict[str, int]) -> tuple[dict[str, int] | None, 
         header = read_header(os.path.join(folder, name))
         if header is None:
             readable = False
+            damaged.append(name)
             continue
         start, entries = header
         ends = [0]
         for tensor, entry in entries.items():
-            if isinstance(entry, dict) and isinstance(entry.get("data_offsets"), list):
-                begin, end = entry["data_offsets"]
-                ends.append(end)
-                found["all"] += end - begin
-                found["mtp"] += end - begin if is_mtp(tensor) else 0
+            begin, end = offsets(entry)
+            ends.append(end)
+            found["all"] += end - begin
+            found["mtp"] += end - begin if is_mtp(tensor) else 0
         if sizes[name] < start + max(ends):
             damaged.append(name)
     return (found if readable else None), damaged
+
+
+def offsets(entry: object) -> tuple[int, int]:
+    """
+    Where the bytes of a header's tensor begin and end in the data; (0, 0) where it says nothing of the kind.
+    """
+    told = entry.get("data_offsets") if isinstance(entry, dict) else None
+    if isinstance(told, list) and len(told) == 2 and all(isinstance(at, int) for at in told):
+        return told[0], told[1]
+    return 0, 0
 
 
 def read_header(path: str) -> tuple[int, dict[str, Any]] | None:

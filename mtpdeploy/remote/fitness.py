@@ -5,10 +5,13 @@ Whether a box can hold a server at all: each question a pure function of its fac
 import re
 from collections.abc import Collection
 
+from msgspec import DecodeError, json
+
 from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.units import MIB, gib
 from mtpdeploy.errors import BoxUnfit, MtpDeployError
+from mtpdeploy.onbox.model import INDEX_FILE
 
 LEAST_FREE_BYTES = 64 * MIB
 """Free disk for a run: the log of a start is under 1 MiB (real starts of 0.5.12 and 0.5.23)."""
@@ -19,6 +22,12 @@ NO_CARD = "No devices were found"
 FULL = ("No space left on device", "Disk quota exceeded")
 """How the system calls a full disk (ENOSPC, EDQUOT)."""
 
+
+SAFETENSORS = ("auto", "safetensors", "fastsafetensors")
+"""
+Values of `load_format` that read a folder's *.safetensors (DefaultModelLoader, 0.5.6-0.5.23); a checkpoint
+without any is read otherwise, and others make weights up or read other files.
+"""
 
 MTP_LAYERS = re.compile(r'"mtp_num_hidden_layers"\s*:\s*[1-9]')
 """In the config.json of a model that was trained with layers of multi-token prediction (Qwen3.5 and 3.6)."""
@@ -34,6 +43,7 @@ def unfit(facts: Facts, host: Host, server: ServerSpec) -> MtpDeployError | None
             require_gpu(facts, host, server.gpus)
         require_sglang(facts, host)
         require_model(facts, host)
+        require_weights(facts, host, server)
         require_secrets(facts, host, server.secrets)
         require_disk(facts, host)
         require_work_dir(facts, host)
@@ -113,7 +123,8 @@ def require_gpu(facts: Facts, host: Host, wanted: Collection[int] = ()) -> None:
 def require_model(facts: Facts, host: Host) -> None:
     """
     Raises:
-        BoxUnfit: the model's folder is absent or incomplete. A hub name is left to the hub.
+        BoxUnfit: the model's folder is absent, or its config.json describes none. A hub name is left to the
+            hub.
     """
     model = facts.model
     if model is None or (not model.is_local and not model.exists):
@@ -130,18 +141,60 @@ def require_model(facts: Facts, host: Host) -> None:
             f"the model's folder on `{host.name}` has no config.json: {model.path}",
             hint="`model_path` has to name the folder that holds config.json and the weights",
         )
-    if model.missing_files:
-        named = ", ".join(model.missing_files[:3]) + (" …" if len(model.missing_files) > 3 else "")
+    problem = _no_config(model.config)
+    if problem:
         raise BoxUnfit(
-            f"the model on `{host.name}` lacks {len(model.missing_files)} of its weight files: {named}",
-            hint=f"download them again into {model.path}",
+            f"config.json of the model on `{host.name}` describes no model: {problem}",
+            hint=f"download it again into {model.path}",
+        )
+
+
+def _no_config(text: str) -> str:
+    """
+    Why Transformers can make nothing at all of a config.json; empty where it may.
+    """
+    if text.startswith("\ufeff"):
+        return "it begins with a byte order mark, which Transformers does not read"
+    try:
+        config = json.decode(text)
+    except (DecodeError, UnicodeError, RecursionError) as error:
+        return f"it is no JSON: {error}"
+    if not isinstance(config, dict):
+        return "it is no JSON object"
+    if not config.get("architectures") and not config.get("model_type"):
+        return "it has neither `architectures` nor `model_type`"
+    return ""
+
+
+def require_weights(facts: Facts, host: Host, server: ServerSpec) -> None:
+    """
+    Raises:
+        BoxUnfit: the weights in the model's folder are incomplete or damaged, and are to be read from there.
+    """
+    model = facts.model
+    if model is None or not model.is_local or server.flags.get("load_format", "auto") not in SAFETENSORS:
+        return
+    again = f"download them again into {model.path}"
+    if model.index_damaged:
+        raise BoxUnfit(
+            f"the index of the model's weight files on `{host.name}` cannot be read: {INDEX_FILE}",
+            hint=f"it has to be a JSON object with a `weight_map`: download it again into {model.path}",
+        )
+    if model.missing_files:
+        count = len(model.missing_files)
+        raise BoxUnfit(
+            f"the model on `{host.name}` lacks {count} of its weight files: {_named(model.missing_files)}",
+            hint=again,
         )
     if model.damaged_files:
-        named = ", ".join(model.damaged_files[:3]) + (" …" if len(model.damaged_files) > 3 else "")
         raise BoxUnfit(
-            f"weight files of the model on `{host.name}` are cut short: {named}",
-            hint=f"download them again into {model.path}: each is shorter than its own header says",
+            f"weight files of the model on `{host.name}` are cut short: {_named(model.damaged_files)}",
+            hint=f"{again}: each has no header of a safetensors file, or is shorter than it says",
         )
+
+
+def _named(files: Collection[str]) -> str:
+    return ", ".join(list(files)[:3]) + (" …" if len(files) > 3 else "")
 
 
 def require_mtp(facts: Facts, host: Host, server: ServerSpec) -> None:

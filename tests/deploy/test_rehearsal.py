@@ -2,12 +2,14 @@
 What `up` would do, without doing it.
 """
 
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from mtpdeploy.core import events
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.demo.home import QWEN36_27B, QWEN36_27B_WITHOUT_MTP, Hostile
 from mtpdeploy.deploy.order import Options, Order
@@ -89,6 +91,32 @@ class TestRehearse:
         assert refused.problem is not None
         assert "has no tensors for multi-token prediction" in refused.problem.message
         assert allowed.problem is None
+
+    def test_shards_of_a_few_bytes(self, place: Place, port: int) -> None:
+        """
+        A download that broke off ends `up` and its rehearsal alike, before anything is launched.
+        """
+        server = place.server(port)
+        shard = place.home.model() / "model-00003-of-00014.safetensors"
+        shard.write_bytes(b"x" * 100)
+        plan = rehearse(place.order(server), place.tools())
+
+        assert plan.problem is not None
+        assert f"weight files of the model on `local` are cut short: {shard.name}" == plan.problem.message
+        with pytest.raises(BoxUnfit, match=re.escape(plan.problem.message)):
+            place.up(server)
+        assert [] == place.home.living()
+
+    def test_a_model_of_which_nothing_can_be_planned(self, place: Place, port: int) -> None:
+        """
+        It is said as `up` says it.
+        """
+        (place.home.model() / "config.json").write_text('{"model_type": "new", "architectures": ["New"]}')
+        plan = rehearse(place.order(place.server(port)), place.tools())
+        said = "not planned: config.json describes no model: it has no `num_hidden_layers`"
+
+        assert (None, None) == (plan.problem, plan.foreseen)
+        assert said in [event.text for event in place.told if isinstance(event, events.Note)]
 
     def test_the_script_is_one_for_sh(self, place: Place, port: int) -> None:
         """

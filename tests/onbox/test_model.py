@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtpdeploy.onbox.model import contents
+from mtpdeploy.onbox.model import INDEX_FILE, contents
 
 
 def shard(path: Path, tensors: dict[str, int], *, cut: int = 0) -> None:
@@ -61,16 +61,55 @@ def test_a_shard_that_is_cut_short_is_named(tmp_path: Path) -> None:
     [b"", b"\0" * 64, b"\xff" * 64, struct.pack("<Q", 20) + b"{", struct.pack("<Q", 4) + b"[12]"],
     ids=["empty", "zeros", "endless", "cut in its header", "no object"],
 )
-def test_what_is_no_safetensors_file_counts_by_the_index(tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_safetensors_file_is_damaged(tmp_path: Path, content: bytes) -> None:
     """
-    Where a header cannot be read the index says how much there is, and nothing is called damaged.
+    Where a header cannot be read the index says how much there should be, and the file is named.
     """
     (tmp_path / "a.safetensors").write_bytes(content)
     index = {"metadata": {"total_size": 5000}, "weight_map": {"mtp.fc.weight": "a.safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / INDEX_FILE).write_text(json.dumps(index))
 
     told = contents(str(tmp_path))
 
-    assert (5000, None, True, []) == (
-        told["weight_bytes"], told["mtp_bytes"], told["has_mtp"], told["damaged_files"],
-    )  # fmt: skip
+    assert (5000, None, True) == (told["weight_bytes"], told["mtp_bytes"], told["has_mtp"])
+    assert (["a.safetensors"], False) == (told["damaged_files"], told["index_damaged"])
+
+
+def test_what_an_index_does_not_name_is_not_looked_at(tmp_path: Path) -> None:
+    """
+    A second copy of the weights in another layout beside those of the index is not loaded.
+    """
+    shard(tmp_path / "a.safetensors", {"x": 100})
+    (tmp_path / "consolidated.safetensors").write_bytes(b"")
+    (tmp_path / INDEX_FILE).write_text(json.dumps({"weight_map": {"x": "a.safetensors"}}))
+
+    told = contents(str(tmp_path))
+
+    assert (100, [], []) == (told["weight_bytes"], told["damaged_files"], told["missing_files"])
+
+
+@pytest.mark.parametrize(
+    "index",
+    ['{"weight_map": {"x": "a.safe', "", "[]", "{}", '{"weight_map": []}', '{"weight_map": {"x": 1}}'],
+)
+def test_an_index_that_cannot_be_read(tmp_path: Path, index: str) -> None:
+    """
+    It is told as damaged, and the files speak for themselves; a folder without one is whole.
+    """
+    shard(tmp_path / "a.safetensors", {"x": 100})
+    whole = contents(str(tmp_path))
+    (tmp_path / INDEX_FILE).write_text(index)
+
+    assert not whole["index_damaged"]
+    assert {**whole, "index_damaged": True} == contents(str(tmp_path))
+
+
+@pytest.mark.parametrize("offsets", ["ab", [], [1], [0, "x"], None])
+def test_a_header_of_another_make(tmp_path: Path, offsets: object) -> None:
+    """
+    An entry without the two offsets counts for nothing.
+    """
+    text = json.dumps({"x": {"data_offsets": offsets}}).encode()
+    (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+
+    assert [] == contents(str(tmp_path))["damaged_files"]

@@ -244,6 +244,7 @@ def test_a_model_in_a_folder(place: Place) -> None:
     assert model is not None
     assert (True, True, '{"model_type": "qwen3_5"}') == (model.is_local, model.exists, model.config)
     assert (True, 1000, ("model-2.safetensors",)) == (model.has_mtp, model.weight_bytes, model.missing_files)
+    assert (("model-1.safetensors",), False) == (model.damaged_files, model.index_damaged)
 
 
 def test_a_model_that_is_not_there(place: Place) -> None:

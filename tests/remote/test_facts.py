@@ -27,6 +27,8 @@ home=/root
 
 IDENTITY: dict[str, Any] = {"pid": 1548, "start": "881122", "boot": "5b1c", "pid_ns": "4026532301"}
 
+CONFIG = '{"model_type": "qwen3_5"}'
+
 ANSWER: dict[str, Any] = {
     "begun": 1001.0,
     "now": 1003.0,
@@ -69,7 +71,7 @@ ANSWER: dict[str, Any] = {
         },
         {"name": "r1", "attempt": "x", "process": None, "alive": False, "exit_status": "odd", "family": []},
     ],
-    "model": {"path": "/workspace/q", "is_local": True, "exists": True, "config": "{}", "has_mtp": True,
+    "model": {"path": "/workspace/q", "is_local": True, "exists": True, "config": CONFIG, "has_mtp": True,
               "weight_bytes": 5, "missing_files": []},
 }  # fmt: skip
 
@@ -124,7 +126,7 @@ def test_a_recorded_answer_becomes_facts() -> None:
         found.disk_free_bytes, found.work_dir_writable, found.ram_free_bytes, found.ram_limit_bytes,
     )  # fmt: skip
     assert (
-        ModelFacts("/workspace/q", is_local=True, exists=True, config="{}", has_mtp=True, weight_bytes=5)
+        ModelFacts("/workspace/q", is_local=True, exists=True, config=CONFIG, has_mtp=True, weight_bytes=5)
         == found.model
     )
 
@@ -319,12 +321,16 @@ def test_a_gpu_that_is_not_there() -> None:
             "the model's folder on `rtx` has no config.json: /workspace/q",
         ),
         (
-            ModelFacts("/q", is_local=True, exists=True, config="{}", missing_files=("a", "b", "c", "d")),
+            ModelFacts("/q", is_local=True, exists=True, config=CONFIG, missing_files=("a", "b", "c", "d")),
             "the model on `rtx` lacks 4 of its weight files: a, b, c …",
         ),
         (
-            ModelFacts("/q", is_local=True, exists=True, config="{}", damaged_files=("b.safetensors",)),
+            ModelFacts("/q", is_local=True, exists=True, config=CONFIG, damaged_files=("b.safetensors",)),
             "weight files of the model on `rtx` are cut short: b.safetensors",
+        ),
+        (
+            ModelFacts("/q", is_local=True, exists=True, config=CONFIG, index_damaged=True),
+            "the index of the model's weight files on `rtx` cannot be read: model.safetensors.index.json",
         ),
     ],
 )
@@ -333,6 +339,45 @@ def test_no_model(model: ModelFacts, message: str) -> None:
     An absent folder, one that is no model's, and one with gaps.
     """
     assert message == problem(sound(model=model))[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        (CONFIG[:-3], "it is no JSON: Input data was truncated"),
+        ("", "it is no JSON: Input data was truncated"),
+        ("[1]", "it is no JSON object"),
+        ('{"a": 1}', "it has neither `architectures` nor `model_type`"),
+        ("\ufeff" + CONFIG, "it begins with a byte order mark, which Transformers does not read"),
+    ],
+    ids=["cut short", "empty", "a list", "of something else", "a byte order mark"],
+)
+def test_a_config_that_describes_no_model(config: str, why: str) -> None:
+    """
+    What Transformers cannot read is refused before a launch, and what it may read is left to it.
+    """
+    model = ModelFacts("/q", is_local=True, exists=True, config=config)
+    new = structs.replace(model, config='{"model_type": "new"}')
+
+    assert (
+        f"config.json of the model on `rtx` describes no model: {why}",
+        "download it again into /q",
+    ) == problem(sound(model=model))
+    assert unfit(sound(model=new), HOST, SERVER) is None
+
+
+@pytest.mark.parametrize(
+    ("load_format", "refused"),
+    [("auto", True), ("safetensors", True), ("dummy", False), ("gguf", False), ("pt", False)],
+)
+def test_weights_that_are_not_read(load_format: str, refused: bool) -> None:
+    """
+    Damaged weights are refused exactly where they are to be read.
+    """
+    model = ModelFacts("/q", is_local=True, exists=True, config=CONFIG, damaged_files=("b.safetensors",))
+    server = SERVER.with_flags(load_format=load_format)
+
+    assert refused is (unfit(sound(model=model), HOST, server) is not None)
 
 
 MTP = {"model_path": "/q", "speculative_algorithm": "NEXTN"}

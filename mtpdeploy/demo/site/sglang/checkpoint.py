@@ -11,7 +11,7 @@ from .geometry import Geometry, read_geometry
 from .refusals import ARGUMENTS_NEW, ARGUMENTS_OLD, LOAD, WORKER, RefusedError
 
 GIB = 1 << 30
-# Where the home writes what a full-sized checkpoint would weigh; the shards beside it are empty.
+# Where the home writes what a full-sized checkpoint would weigh; the shards beside it have headers only.
 WEIGHTS_FILE = "simulated.json"
 ARCHITECTURES = {
     "Qwen3NextForCausalLM": (0, 5, 6),
