@@ -164,7 +164,7 @@ def svg(forecast: Forecast, title: str) -> str:
 
 def compared(forecasts: dict[str, Forecast]) -> str:
     """
-    Several settings side by side.
+    Several values of one field side by side.
     """
     rows = [
         (
@@ -177,7 +177,7 @@ def compared(forecasts: dict[str, Forecast]) -> str:
         )
         for name, f in forecasts.items()
     ]
-    return tables.table(("setting", "verdict", "requests", "tokens", "left", "why"), rows)
+    return tables.table(("value", "verdict", "requests", "tokens", "left", "why"), rows)
 
 
 def document(forecast: Forecast) -> dict[str, object]:

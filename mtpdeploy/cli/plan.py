@@ -12,6 +12,7 @@ from mtpdeploy.cli.output import Answer
 from mtpdeploy.errors import SERVER_NOT_UP, ConfigError
 
 if TYPE_CHECKING:
+    from mtpdeploy.cli.planning import Subject
     from mtpdeploy.core.memory import Forecast
     from mtpdeploy.core.server import ServerSpec
     from mtpdeploy.deploy.planner import Predict
@@ -56,20 +57,20 @@ def command(
     if len(both) > 1:
         raise ConfigError(f"`{both[0]}` and `{both[1]}` do not go together", hint="keep one of the two")
     offline, named = asked["model"] is not None, dict(asked)
-    server, predict = _subject(asked, search=solve)
+    subject = _subject(asked, search=solve)
     if compare is not None:
-        return _compare(server, predict, compare, as_json=as_json)
+        return _compare(subject, compare, as_json=as_json)
     if solve:
         from mtpdeploy.cli.solving import UpCommand, show_solution  # noqa: PLC0415 - only with --solve
 
         as_asked = UpCommand.of(named, offline=offline)
-        return show_solution(server, predict, want, as_asked, as_json=as_json)
-    return _show(server, _predicted(server, predict), svg=svg, as_json=as_json)
+        return show_solution(subject.server, subject.predict, want, as_asked, as_json=as_json)
+    return _show(subject.server, _predicted(subject.server, subject.predict), svg=svg, as_json=as_json)
 
 
-def _subject(asked: dict[str, Any], *, search: bool) -> "tuple[ServerSpec, Predict]":
+def _subject(asked: dict[str, Any], *, search: bool) -> "Subject":
     """
-    The server in question, and what forecasts it.
+    The server in question, and what it is planned for.
     """
     from mtpdeploy.cli.offline import Given  # noqa: PLC0415 - imports of the work itself
 
@@ -133,16 +134,18 @@ def _show(server: "ServerSpec", forecast: "Forecast", *, svg: str | None, as_jso
     return status
 
 
-def _compare(server: "ServerSpec", predict: "Predict", compare: str, *, as_json: bool) -> Answer | int:
+def _compare(subject: "Subject", compare: str, *, as_json: bool) -> Answer | int:
     from mtpdeploy.cli import budget  # noqa: PLC0415 - only to show a plan
     from mtpdeploy.cli.planning import with_setting  # noqa: PLC0415
 
     key, equals, values = compare.partition("=")
     if not equals or not key or not values:
         raise ConfigError(f"`--compare {compare}` gives no values", hint="write `--compare key=a,b,c`")
-    settings = {f"{key}={value}": with_setting(server, key, value) for value in values.split(",")}
-    forecasts = {name: _predicted(changed, predict) for name, changed in settings.items()}
+    servers = {value: with_setting(subject, key, value) for value in values.split(",")}
+    forecasts = {value: _predicted(server, subject.predict) for value, server in servers.items()}
+    status = SERVER_NOT_UP if all(f.fit == "does not fit" for f in forecasts.values()) else 0
     if as_json:
-        return Answer({name: budget.document(forecast) for name, forecast in forecasts.items()})
-    click.echo(budget.compared(forecasts))
-    return 0
+        document = {f"{key}={value}": budget.document(forecast) for value, forecast in forecasts.items()}
+        return Answer(document, status)
+    click.echo(f"{key}:\n\n{budget.compared(forecasts)}")
+    return status

@@ -2,7 +2,7 @@
 What `plan` forecasts: a server of hosts.toml on a box, or flags of the command line on a card.
 """
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from mtpdeploy.cli.choose import order_from, overrides_of
 from mtpdeploy.cli.offline import Given, given_card, given_loads, given_model, given_version
@@ -13,7 +13,6 @@ from mtpdeploy.cli.plan import NEWEST
 from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.memory import Fit, Forecast
 from mtpdeploy.core.server import ServerSpec
-from mtpdeploy.deploy.attempt import check_flags
 from mtpdeploy.deploy.calibration import Memory
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Options
@@ -28,13 +27,23 @@ from mtpdeploy.inventory.resolve import choose_server, server_of
 from mtpdeploy.remote.fitness import require_mtp, unfit
 
 
-def on_box(asked: Asked, *, search: bool = False) -> tuple[ServerSpec, Predict]:
+class Subject(Struct, frozen=True):
+    """
+    The server in question, the SGLang version that it is planned for, and what forecasts it.
+    """
+
+    server: ServerSpec
+    version: str
+    predict: Predict
+
+
+def on_box(asked: Asked, *, search: bool = False) -> Subject:
     """
     A server of hosts.toml, and forecasts on what its box shows now.
 
     Raises:
+        ConfigError: a flag or a value that the version on the box does not take; its SGLang is too old.
         BoxUnfit: the box lacks what a plan rests on, or before a `search` anything that `up` needs.
-        ConfigError: its SGLang does not take a flag, or is too old.
     """
     order = order_from(asked, Options())
     with open_tools(order.host, asked, Plain().show, lay_out=True) as tools:
@@ -47,12 +56,13 @@ def on_box(asked: Asked, *, search: bool = False) -> tuple[ServerSpec, Predict]:
             f"nothing can be planned on `{order.host.name}`: {predict.why}",
             hint="`--model`, `--gpu` and `--sglang` plan without a box",
         )
-    check_flags(order.server, tools, facts)
-    if search:
-        if problem := _refused(facts, order.host, order.server):
-            raise problem
-        return sensible(order.server), predict
-    return sensible(order.server), _as_up_would(predict, facts, order.host)
+    version = facts.sglang_version or ""
+    server = _taken(order.server, version)
+    if not search:
+        return Subject(server, version, _as_up_would(predict, facts, order.host))
+    if problem := _refused(facts, order.host, server):
+        raise problem
+    return Subject(server, version, predict)
 
 
 def _refused(facts: Facts, host: Host, server: ServerSpec) -> MtpDeployError | None:
@@ -82,7 +92,7 @@ def _as_up_would(predict: Predict, facts: Facts, host: Host) -> Predict:
     return predicted
 
 
-def without_box(asked: Asked, given: Given) -> tuple[ServerSpec, Predict]:
+def without_box(asked: Asked, given: Given) -> Subject:
     """
     The flags of a server of hosts.toml (where one is named) and of `--set`, on a card that is named.
 
@@ -92,13 +102,12 @@ def without_box(asked: Asked, given: Given) -> tuple[ServerSpec, Predict]:
     shape, weights = given_model(given)
     loads = given_loads(given)
     card, version = given_card(given), given_version(given) or NEWEST
-    server = sensible(_server(asked, given.model or ""))
+    server = _taken(_server(asked, given.model or ""), version)
 
     def predict(changed: ServerSpec) -> Forecast:
         return SGLANG.forecast(changed, shape, version, card, weights, loads)
 
-    SGLANG.command(server, "python3", version)
-    return server, predict
+    return Subject(server, version, predict)
 
 
 def _server(asked: Asked, model: str) -> ServerSpec:
@@ -109,18 +118,31 @@ def _server(asked: Asked, model: str) -> ServerSpec:
     return _with(ServerSpec(name="the server", flags={"model_path": model}), asked.settings)
 
 
-def with_setting(server: ServerSpec, key: str, value: str) -> ServerSpec:
+def with_setting(subject: Subject, key: str, value: str) -> ServerSpec:
     """
     The server with one of the values that `--compare` puts side by side.
 
     Raises:
-        ConfigError: no such key, or a value that it does not take.
+        ConfigError: no such key, or a value that it does not take, at all or in this version.
     """
     try:
-        return sensible(_with(server, (f"{key}={value}",)))
+        server = sensible(_with(subject.server, (f"{key}={value}",)))
     except ConfigError as error:
         message = error.message.replace("`--set", "`--compare", 1)
         raise ConfigError(message, hint=error.hint) from None
+    try:
+        return _taken(server, subject.version)
+    except ConfigError as error:
+        hint = f"leave `{value}` out, or plan for another version by `--sglang`"
+        raise ConfigError(f"`--compare {key}`: {error.message}", hint=hint) from None
+
+
+def _taken(server: ServerSpec, version: str) -> ServerSpec:
+    """
+    The server, if its numbers can be and the version takes its flags, as `up` asks before a launch.
+    """
+    SGLANG.command(sensible(server), "python3", version)
+    return server
 
 
 def sensible(server: ServerSpec) -> ServerSpec:

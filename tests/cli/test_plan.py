@@ -239,10 +239,29 @@ class TestCompare:
         A row for each value, in the order given.
         """
         said = plan(FITTING[:-2], "--compare", "max_running_requests=4,16,512")
-        rows = [line.split()[0] for line in said.out.splitlines() if line.startswith("max_running_requests=")]
+        first, _, heading, _, *rows = said.out.splitlines()
 
-        assert 0 == said.status
-        assert [f"max_running_requests={value}" for value in (4, 16, 512)] == rows
+        assert (0, "max_running_requests:", "value") == (said.status, first, heading.split()[0])
+        assert ["4", "16", "512"] == [row.split()[0] for row in rows if not row.startswith(" ")]
+
+    def test_a_long_name_breaks_no_value(self, plan: Run) -> None:
+        """
+        Values stay whole whatever the field is called.
+        """
+        said = plan(FITTING[:-2], "--compare", "mamba_radix_cache_strategy=extra_buffer,extra_buffer_lazy")
+        rows = [line.split()[0] for line in said.out.splitlines()[4:] if not line.startswith(" ")]
+
+        assert ["extra_buffer", "extra_buffer_lazy"] == rows
+
+    @pytest.mark.parametrize(("values", "status"), [("512,256", 1), ("512,4", 0)])
+    @pytest.mark.parametrize("more", [(), ("--json",)], ids=["", "--json"])
+    def test_where_none_fits(self, values: str, status: int, more: tuple[str, ...], plan: Run) -> None:
+        """
+        Exit status 1, as for one that does not; 0 where any does.
+        """
+        words = ("--compare", f"max_running_requests={values}", "--sglang", "0.5.12", *more)
+
+        assert status == plan(DRAFTED, *words).status
 
     def test_document(self, plan: Run) -> None:
         """

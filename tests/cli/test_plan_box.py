@@ -75,3 +75,15 @@ def test_what_up_refuses_does_not_fit(damage: object, model: Path, run: Run) -> 
     assert (4, 4) == (searched.status, rehearsed.status)
     assert f"error: {reason}" in searched.err
     assert f"error: {reason}" in rehearsed.err
+
+
+def test_what_the_version_there_does_not_take(run: Run) -> None:
+    """
+    One error of the command line, as `up` has it.
+    """
+    words = ("--on", "demo:sglang=0.5.12", "--set", "mamba_radix_cache_strategy=extra_buffer_lazy")
+    planned, rehearsed = run("plan", *words), run("up", *words, "--dry-run")
+    error = next(line for line in planned.err.splitlines() if line.startswith("error: "))
+
+    assert (2, 2) == (planned.status, rehearsed.status)
+    assert error in rehearsed.err

@@ -112,6 +112,18 @@ BAD_CARDS = {
         "`--compare page_size`: `page_size` wants a whole number from 1, not 0",
         "write a value as in `page_size = 8`",
     ),
+    "a comparison with what this version does not take": (
+        (
+            *("--gpu", "h100", "--sglang", "0.5.12"),
+            *("--compare", "mamba_radix_cache_strategy=no_buffer,extra_buffer_lazy"),
+        ),
+        (
+            "`--compare mamba_radix_cache_strategy`: `mamba_radix_cache_strategy` of server `the server`:"
+            " mamba_radix_cache_strategy takes one of auto, no_buffer, extra_buffer (SGLang 0.5.12.post1), not"
+            " 'extra_buffer_lazy'"
+        ),
+        "leave `extra_buffer_lazy` out, or plan for another version by `--sglang`",
+    ),
     "a wish without a search": (
         ("--gpu", "h100", "--want", "requests=3"),
         "`--want requests=3` is for `--solve`",
