@@ -5,9 +5,10 @@ A forecast as people see it: a stacked bar, a table, and the same bar as SVG.
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from mtpdeploy.cli import tables
+from mtpdeploy.cli.words import fewer_line
 from mtpdeploy.core.memory import Fit, Forecast, Line
 from mtpdeploy.core.units import GIB, gib
 
@@ -80,6 +81,8 @@ def verdict_lines(forecast: Forecast) -> list[str]:
     lines.append(f"{fraction}, {gib(forecast.free)} free before the weights")
     if forecast.error is None and (forecast.fit is not Fit.DOES_NOT_FIT or forecast.kv_tokens):
         lines += _printed(forecast)
+    if forecast.fewer is not None:
+        lines.append(fewer_line(forecast.fewer))
     if forecast.host_needed:
         lines.append(f"the hierarchical cache pins {forecast.host_needed / 1e9:.1f} GB of host memory")
     return lines + [f"note: {note}" for note in forecast.notes]
@@ -194,6 +197,7 @@ def document(forecast: Forecast) -> dict[str, object]:
         "max_mamba_cache_size": forecast.max_mamba_cache_size,
         "slots_per_request": forecast.slots_per_request,
         "max_running_requests": forecast.max_running_requests,
+        "fewer": to_builtins(forecast.fewer),
         "kv_tokens": forecast.kv_tokens,
         **_gib(forecast),
         "lines": [

@@ -65,7 +65,11 @@ def command(
 
         as_asked = UpCommand.of(named, offline=offline)
         return show_solution(subject.server, subject.predict, want, as_asked, as_json=as_json)
-    return _show(subject.server, _predicted(subject.server, subject.predict), svg=svg, as_json=as_json)
+    from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415 - imports of the work itself
+
+    server, predict = subject.server, subject.predict
+    forecast = SGLANG.with_fewer(server, _predicted(server, predict), predict)
+    return _show(server, forecast, svg=svg, as_json=as_json)
 
 
 def _subject(asked: dict[str, Any], *, search: bool) -> "Subject":

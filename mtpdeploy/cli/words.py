@@ -8,7 +8,7 @@ from mtpdeploy.cli.proof_words import proof_lines, verdict_of
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End, Verdict
 from mtpdeploy.core.foresight import Passed
-from mtpdeploy.core.memory import Forecast
+from mtpdeploy.core.memory import Fewer, Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome, Report
 from mtpdeploy.core.patience import Kind, Sign
 from mtpdeploy.core.proof import Proof
@@ -184,10 +184,13 @@ def _runs(outcome: Outcome) -> list[str]:
     runs, asked = figures.get("max_running_requests"), outcome.server.number("max_running_requests")
     if not runs or not asked or runs >= asked:
         return [f"runs      {', '.join(told)}"]
+    fewer = outcome.fewer if outcome.fewer is not None and outcome.fewer.runs > runs else None
+    better = [f"          {fewer_line(fewer)}"] if fewer is not None else []
     if runs * MUCH_LESS > asked:
-        return [f"runs      {', '.join(told)}; {asked:,.0f} were asked for"]
+        return [f"runs      {', '.join(told)}; {asked:,.0f} were asked for", *better]
     return [
         f"runs      CAPPED: {', '.join(told)}; {asked:,.0f} were asked for, and the others wait",
+        *better,
         f"          `mtpdeploy plan --solve --want requests={asked:.0f}` tells what more would take",
     ]
 
@@ -296,7 +299,16 @@ def planned_lines(forecast: Forecast | None, passed: tuple[Passed, ...]) -> list
     lines = [f"passed over: {', '.join(one.changed) or 'as asked'}: {one.reason}" for one in passed]
     if forecast is not None:
         lines.append(f"forecast: {forecast.fit}: {forecast.reason}")
+        lines += [fewer_line(forecast.fewer)] if forecast.fewer is not None else []
     return lines
+
+
+def fewer_line(fewer: Fewer) -> str:
+    """
+    That asking for fewer requests runs more of them, and how to ask.
+    """
+    told = counted(fewer.runs, "request runs", "requests run")
+    return f"asking for fewer gives more: with `--set max_running_requests={fewer.asked}` {told} at a time"
 
 
 def _compared(rows: tuple[tuple[str, float, float], ...]) -> str:

@@ -33,6 +33,15 @@ class Line(Struct, frozen=True):
     note: str = ""
 
 
+class Fewer(Struct, frozen=True):
+    """
+    A smaller `max_running_requests` under which more requests run at a time: `asked` for, and `runs` of them.
+    """
+
+    asked: int
+    runs: int
+
+
 class Forecast(Struct, frozen=True):
     """
     One server on one card under one SGLang version.
@@ -45,7 +54,8 @@ class Forecast(Struct, frozen=True):
     where no memory would do), `graph_margin` the same for graphs and activations, or for a draft that loads
     beside the pools, whichever is less, and `graph_uncertainty` how far that may be off. `host_needed` is
     what the hierarchical cache pins in host memory. `figures` are further numbers by name, `verdict_figures`
-    those that rungs ask of a verdict; `notes` say what the forecast rests on.
+    those that rungs ask of a verdict; `notes` say what the forecast rests on. `fewer`
+    is what asking for fewer requests would give, None where it is no more or not looked for.
     """
 
     version: str
@@ -71,6 +81,7 @@ class Forecast(Struct, frozen=True):
     figures: dict[str, float] = {}
     verdict_figures: dict[str, float] = {}
     notes: tuple[str, ...] = ()
+    fewer: Fewer | None = None
 
     @property
     def likely(self) -> bool:

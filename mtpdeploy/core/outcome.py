@@ -5,6 +5,7 @@ How attempts ended, and the whole climb.
 from msgspec import Struct
 
 from mtpdeploy.core.diagnosis import Cause, End, Stage, Verdict
+from mtpdeploy.core.memory import Fewer
 from mtpdeploy.core.proof import Speculation
 from mtpdeploy.core.server import ServerSpec, changes
 
@@ -88,7 +89,7 @@ class Report(Struct, frozen=True):
 class Outcome(Struct, frozen=True):
     """
     How one attempt ended. `rung` is the concession it added, None for the first or a repeat; `after` what
-    the box told after its death, name to text.
+    the box told after its death, name to text; `fewer` what its forecast said of asking for fewer requests.
     """
 
     attempt: int
@@ -106,6 +107,7 @@ class Outcome(Struct, frozen=True):
     log: str = ""
     figures: dict[str, float] = {}
     after: dict[str, str] = {}
+    fewer: Fewer | None = None
 
 
 class Ascent(Struct, frozen=True):

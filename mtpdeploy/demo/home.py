@@ -263,9 +263,11 @@ def _model(directory: Path, model: SimulatedModel) -> None:
     names += ["model.language_model.embed_tokens.weight", "lm_head.weight"]
     sizes = dict.fromkeys(names, _share(model.weights_gib, len(names)))
     if model.mtp:
-        # A checkpoint holds the draft's own layers, too, but its tables only once.
+        # A checkpoint holds the draft's own layers, too, but its two tables of two bytes an entry only once.
+        text = model.config.get("text_config", model.config)
+        own = max(0.0, model.draft_gib - 4 * text["vocab_size"] * text["hidden_size"] / 2**30)
         drafts = [f"mtp.{part}.weight" for part in ("fc", "norm", "layers.0.self_attn.q_proj")]
-        sizes.update(dict.fromkeys(drafts, _share(model.draft_gib - model.given_back_gib, len(drafts))))
+        sizes.update(dict.fromkeys(drafts, _share(own, len(drafts))))
     shards = [f"model-{n:05d}-of-{model.shards:05d}.safetensors" for n in range(1, model.shards + 1)]
     places = {name: shards[n * len(shards) // len(sizes)] for n, name in enumerate(sizes)}
     for shard in shards:

@@ -281,6 +281,7 @@ class Attempt:
             log=f"{self._run.directory}/{record.log}",
             figures=dict(watch.reading.figures),
             after=ending.after,
+            fewer=self.forecast.fewer if self.forecast is not None else None,
         )
 
     def _settle(self, outcome: Outcome) -> None:

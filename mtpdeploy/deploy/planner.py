@@ -91,7 +91,10 @@ def look_ahead(
         return predict
     before = None if ascent.outcomes else proven_before(order.server, known, predict)
     version = facts.sglang_version or ""
-    return before or foresee(step, order.ladder, ascent, version, predict, engine.knowledge)
+    found = before or foresee(step, order.ladder, ascent, version, predict, engine.knowledge)
+    if found.server is None or found.forecast is None:
+        return found
+    return structs.replace(found, forecast=engine.with_fewer(found.server, found.forecast, predict))
 
 
 def proven_before(asked: ServerSpec, known: Calibration, predict: Predict) -> Foreseen | None:

@@ -118,9 +118,10 @@ BAD_CARDS = {
             *("--compare", "mamba_radix_cache_strategy=no_buffer,extra_buffer_lazy"),
         ),
         (
-            "`--compare mamba_radix_cache_strategy`: `mamba_radix_cache_strategy` of server `the server`:"
-            " mamba_radix_cache_strategy takes one of auto, no_buffer, extra_buffer (SGLang 0.5.12.post1), not"
-            " 'extra_buffer_lazy'"
+            "`--compare mamba_radix_cache_strategy`: `mamba_radix_cache_strategy`"
+            " of server `the server`:"
+            " mamba_radix_cache_strategy takes one of auto, no_buffer, extra_buffer (SGLang 0.5.12.post1),"
+            " not 'extra_buffer_lazy'"
         ),
         "leave `extra_buffer_lazy` out, or plan for another version by `--sglang`",
     ),

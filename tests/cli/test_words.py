@@ -12,6 +12,7 @@ from mtpdeploy.cli.plain import LINE_WIDTH, Plain
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End
 from mtpdeploy.core.events import AnyEvent
+from mtpdeploy.core.memory import Fewer
 from mtpdeploy.core.outcome import ENVIRONMENT, Check, Outcome, Report
 from tests.deploy.examples import ASCENT, AT, EVENTS, OUTCOME, READY, RECORD, REPORT, VERDICT
 
@@ -223,6 +224,18 @@ class TestHandOver:
 
         assert "variables NOT AS ASKED: missing: MAX_JOBS (process 7)" in told
         assert not any("variables" in line for line in words.hand_over(ASCENT, on="--on box", local_log=""))
+
+    @pytest.mark.parametrize("runs", [12, 16])
+    def test_asking_for_fewer(self, runs: int) -> None:
+        """
+        That it would run more is told exactly where it would run more than run now.
+        """
+        server = READY.server.with_flags(max_running_requests=119)
+        ready = structs.replace(READY, server=server, fewer=Fewer(32, runs))
+        lines = words.hand_over(structs.replace(ASCENT, outcomes=(ready,)), on="--on box", local_log="")
+        more = "asking for fewer gives more: with `--set max_running_requests=32` 16 requests run at a time"
+
+        assert (runs > 12) is (f"          {more}" in lines)
 
     def test_nothing_to_hand_over(self) -> None:
         """

@@ -10,6 +10,7 @@ from mtpdeploy.engines.sglang.flags import command
 from mtpdeploy.engines.sglang.milestones import is_echo
 from mtpdeploy.engines.sglang.reading import LogReading
 from mtpdeploy.engines.sglang.rungs import LADDERS, RUNGS
+from mtpdeploy.engines.sglang.sizing.fewer import with_fewer
 from mtpdeploy.engines.sglang.sizing.forecast import forecast
 
 PATIENCE = {
@@ -41,6 +42,7 @@ SGLANG = Engine(
     name="sglang",
     command=command,
     forecast=forecast,
+    with_fewer=with_fewer,
     reading=LogReading,
     knowledge=KNOWLEDGE,
     rungs=RUNGS,
