@@ -68,9 +68,7 @@ def forecast(
     host = Host(card.host_free, card.host_limit)
     refusal = refusal or refused_host_pools(asked, server, pools, host)
     needed, uncertainty = needed_bytes(asked, pools.requests, seen)
-    left = 0
-    if pools.refusal is None:
-        left = loads.free - loads.weights - loads.draft_kept - UNNAMED_BYTES - pools.total
+    left = _left_by(pools, loads)
     least = least_free(asked, loads)
     margin = -card.total_mib * MIB if least is None else loads.free - least
     unsure = _input_uncertainty(card, weights, loads, seen) + unsure_bytes(changed, loads, seen)
@@ -78,8 +76,7 @@ def forecast(
     guessed = guesses(model, weights, seen)
     fit, cause = _as_guessed(*_fit(judged)) if guessed else _fit(judged)
     estimated = is_estimated(loads, card, seen)
-    rooms = [_Room(0, 0, Cause.OOM_GRAPHS)] if pools.refusal is not None else _rooms(judged)
-    tightest = min(rooms, key=lambda room: room.left)
+    tightest = _tightest(judged)
     result = Forecast(
         version=version,
         fit=fit,
@@ -109,6 +106,12 @@ def forecast(
         ),
     )
     return structs.replace(result, reason=reason(asked, loads, pools, result, guessed))
+
+
+def _left_by(pools: Pools, loads: Loads) -> int:
+    if pools.refusal is not None:
+        return 0
+    return loads.free - loads.weights - loads.draft_kept - UNNAMED_BYTES - pools.total
 
 
 UNPLANNED = (
@@ -180,6 +183,15 @@ def _rooms(judged: _Judged) -> list[_Room]:
     graphs = _Room(judged.left - judged.needed, judged.uncertainty, Cause.OOM_GRAPHS)
     draft = _beside_the_draft(judged)
     return [graphs] if draft is None else [draft, graphs]
+
+
+def _tightest(judged: _Judged) -> _Room:
+    """
+    Where memory is shortest; nowhere where there are no pools.
+    """
+    if judged.pools.refusal is not None:
+        return _Room(0, 0, Cause.OOM_GRAPHS)
+    return min(_rooms(judged), key=lambda room: room.left)
 
 
 def _beside_the_draft(judged: _Judged) -> _Room | None:
