@@ -15,7 +15,7 @@ from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.outcome import Outcome, Report
 from mtpdeploy.core.proof import Proof, Speculation
 from mtpdeploy.core.server import ServerSpec, changes
-from mtpdeploy.core.units import duration
+from mtpdeploy.core.units import duration, figure
 from mtpdeploy.deploy.dossier import Dossier
 from mtpdeploy.deploy.journal import own_version
 from mtpdeploy.deploy.tried import LogLine, Tried
@@ -335,9 +335,7 @@ def _listed(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _figure(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.0f}" if value.is_integer() else f"{value:.4g}"
-    return _value(value)
+    return figure(value) if isinstance(value, float) else _value(value)
 
 
 def _as_toml(server: ServerSpec) -> str:

@@ -12,7 +12,7 @@ from mtpdeploy.core.memory import Fewer, Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome, Report
 from mtpdeploy.core.patience import Kind, Sign
 from mtpdeploy.core.proof import Proof
-from mtpdeploy.core.units import counted, duration, size
+from mtpdeploy.core.units import counted, duration, figure, size
 
 SIMULATED = "simulated: this box, its GPU and its server are mtpdeploy's built-in demo, not real hardware"
 """Said wherever the demo box is shown."""
@@ -75,8 +75,11 @@ def sentence(event: events.AnyEvent) -> str:  # noqa: C901, PLR0911, PLR0912 - a
             return f"attempt {outcome.attempt} serves as before; its start took {duration(outcome.seconds)}"
         case events.AttemptEnded(outcome=outcome):
             return "\n".join(outcome_lines(outcome))
-        case events.NextStep(goes_on=goes_on, rung=rung, reason=reason):
-            return f"next: {rung or 'again'}: {reason}" if goes_on else f"no further attempt: {reason}"
+        case events.NextStep(goes_on=True, rung=rung, reason=reason, wait=wait):
+            when = f" in {duration(wait)}" if wait else ""
+            return f"next: {rung or 'again'}{when}: {reason}"
+        case events.NextStep(reason=reason):
+            return f"no further attempt: {reason}"
         case events.Note(text=text):
             return text
         case _:
@@ -288,6 +291,8 @@ def _attempt(event: events.AttemptBegun) -> str:
     lines = [f"attempt {record.attempt}: {record.server.name}"]
     if event.changed:
         lines[0] += f" with {', '.join(event.changed)}"
+    elif record.attempt > 1:
+        lines[0] += f" as before, with {', '.join(event.conceded)}" if event.conceded else " as asked, again"
     lines += [f"  {note}" for note in event.notes]
     return "\n".join(lines)
 
@@ -317,7 +322,7 @@ def _compared(rows: tuple[tuple[str, float, float], ...]) -> str:
     """
     off = [row for row in rows if abs(row[1] - row[2]) > max(0.006, 0.005 * abs(row[2]))]
     same = f"forecast: {len(rows) - len(off)} of {len(rows)} figures as printed"
-    told = "; ".join(f"{name} {forecast:,.4g}, printed {seen:,.4g}" for name, forecast, seen in off)
+    told = "; ".join(f"{name} {figure(forecast)}, printed {figure(seen)}" for name, forecast, seen in off)
     return f"{same}; {told}" if told else same
 
 

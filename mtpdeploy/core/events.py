@@ -238,12 +238,13 @@ class AttemptEnded(Event, frozen=True):
 
 class NextStep(Event, frozen=True):
     """
-    What is tried next, or why nothing is. `rung` None with `goes_on` true: the same again.
+    What is tried next, after `wait` seconds, or why nothing is. `rung` None and `goes_on`: the same again.
     """
 
     goes_on: bool
     rung: str | None
     reason: str
+    wait: float = 0.0
 
 
 class Note(Event, frozen=True):

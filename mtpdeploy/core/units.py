@@ -23,6 +23,13 @@ def size(amount: float) -> str:
     return gib(amount) if amount >= GIB else f"{amount / MIB:.0f} MiB"
 
 
+def figure(value: float) -> str:
+    """
+    A figure of a log or a forecast, whatever its unit: `132,779`, `51.05`, `0.0045`.
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else f"{value:.4g}"
+
+
 def counted(number: int, one: str, more: str) -> str:
     """
     A number with the word for one or for more: `1 process`, `3 processes`.

@@ -101,17 +101,18 @@ class Climb:
         Launch what the last verdict calls for, or say why nothing is.
         """
         step = self._step()
-        now = self._tools.clock.now()
+        goes_on, now = step.server is not None, self._tools.clock.now()
+        repeats = len(self.ascent.tried(self._cause())) if goes_on and step.rung is None else 0
+        wait = repeat_wait(repeats) if repeats else 0.0
         self._tools.emit(
-            events.NextStep(at=now, goes_on=step.server is not None, rung=step.rung, reason=step.reason)
+            events.NextStep(at=now, goes_on=goes_on, rung=step.rung, reason=step.reason, wait=wait)
         )
         if step.server is None:
             self.ascent = structs.replace(self.ascent, stopped_because=step.reason)
             self._journal.ascent(self.ascent)
             return None
-        if step.rung is None:
-            repeats = len(self.ascent.tried(self._cause()))
-            self._tools.clock.sleep(repeat_wait(repeats))
+        if wait:
+            self._tools.clock.sleep(wait)
         again(lambda: lock.keep(self._tools.box, self._lease))
         self._facts = look(self._tools, self._order.server)
         return self._forward(step)

@@ -83,6 +83,24 @@ class TestSentences:
                 "next: again: it passes by itself",
             ),
             (
+                events.NextStep(AT, goes_on=True, rung=None, reason="it passes by itself", wait=17.4),
+                "next: again in 17 s: it passes by itself",
+            ),
+            (
+                events.AttemptBegun(
+                    AT, record=RECORD, changed=(), conceded=("a 2 → 1",), reason="", command=()
+                ),
+                "attempt 2: qwen as before, with a 2 → 1",
+            ),
+            (
+                events.AttemptBegun(AT, record=RECORD, changed=(), conceded=(), reason="", command=()),
+                "attempt 2: qwen as asked, again",
+            ),
+            (
+                events.Compared(AT, attempt=2, rows=(("kv_tokens", 132779.0, 98765.4), ("gib", 1.5, 2.0))),
+                "forecast: 0 of 2 figures as printed; kv_tokens 132,779, printed 98,765; gib 1.5, printed 2",
+            ),
+            (
                 events.NextStep(AT, goes_on=False, rung=None, reason="no rung is left"),
                 "no further attempt: no rung is left",
             ),

@@ -71,6 +71,7 @@ class TestDecisions:
         waits = [wait for wait in place.clock.slept if wait >= REPEAT_WAITS[0]]
         assert 2 == len(waits)
         assert all(least <= wait <= 1.25 * least for least, wait in zip(REPEAT_WAITS, waits, strict=True))
+        assert [*waits, 0.0] == [step.wait for step in place.of(events.NextStep)]
 
     def test_a_passing_cause_that_passes(self, make_place: MakePlace, port: int) -> None:
         """
