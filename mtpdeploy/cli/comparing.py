@@ -2,6 +2,7 @@
 `mtpdeploy verify --compare-without-mtp`: both restarts shown as they happen, then both measurements.
 """
 
+import shlex
 from typing import Any
 
 import click
@@ -46,7 +47,7 @@ def compare(asked: Asked, *, take: bool, break_lock: bool, as_json: bool) -> int
             found = comparer.run()
         except KeyboardInterrupt:
             on = words.same_box(asked.on or host.name, asked.config_file)
-            raise _interrupted(comparer.phase, on) from None
+            raise _interrupted(comparer.phase, comparer.server, on) from None
     status = exit_status(found)
     if as_json:
         return Answer(document(found, status), status)
@@ -111,10 +112,14 @@ def _watts(speed: Speed) -> str:
     return f"{speed.power.watts:,.0f}" if speed.power and known else "-"
 
 
-def _interrupted(phase: Phase, on: str) -> Interrupted:
+def _interrupted(phase: Phase, server: str, on: str) -> Interrupted:
+    """
+    What Ctrl-C leaves; whatever was given on a command line, the box itself knows what to bring back.
+    """
     if phase is Phase.BEFORE:
         return Interrupted(f"interrupted: {phase.value}")
     return Interrupted(
         f"interrupted: {phase.value}",
-        hint=f"see what runs:         mtpdeploy status {on}\nas it was asked for:   mtpdeploy up {on}",
+        hint=f"see what runs:          mtpdeploy status {on}\n"
+        f"with speculation again: mtpdeploy attach {shlex.quote(server)} {on}",
     )

@@ -49,6 +49,7 @@ def ascent_document(ascent: Ascent, status: int | None) -> dict[str, Any]:
         "ascent": ascent.id,
         "host": ascent.host,
         "server": ascent.asked.name,
+        "compares": ascent.compares or None,
         "ready": ready is not None,
         "already_running": ascent.already_running,
         "mtp_proven": ready.report.mtp_proven if ready and ready.report else None,

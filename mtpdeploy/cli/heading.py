@@ -116,6 +116,7 @@ def heading(dossier: Dossier) -> Iterable[tuple[str, str]]:
     version = next((t.record.sglang_version for t in dossier.tried if t.record), "")
     yield "host", ascent.host
     yield "server", ascent.asked.name
+    yield "purpose", ascent.purpose
     yield "model", str(ascent.asked.flags.get("model_path", ""))
     yield "SGLang", version or (facts.sglang_version or "" if facts else "")
     gpus = [f"{gpu.name}, {gib(gpu.total_bytes)}" for gpu in facts.gpus] if facts else []

@@ -51,7 +51,8 @@ def command(host: str | None, server: str | None, count: int, *, as_json: bool) 
                     past.ascent.host if first else "",
                     past.ascent.asked.name if first else "",
                     str(outcome.attempt),
-                    outcome.rung or ("as asked" if outcome.attempt == 1 else "again"),
+                    outcome.rung
+                    or ((past.ascent.purpose or "as asked") if outcome.attempt == 1 else "again"),
                     in_short(outcome),
                     duration(outcome.seconds),
                 )

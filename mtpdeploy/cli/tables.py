@@ -79,7 +79,7 @@ def attempt_rows(ascent: Ascent) -> list[tuple[str, ...]]:
         rows.append(
             (
                 str(outcome.attempt),
-                conceded or ("as asked" if outcome.attempt == 1 else "the same again"),
+                conceded or ((ascent.purpose or "as asked") if outcome.attempt == 1 else "the same again"),
                 str(outcome.stage),
                 how_it_ended(outcome),
                 duration(outcome.seconds),

@@ -30,14 +30,20 @@ def command(
     Send real requests to what serves on a box (SERVER, where it is named): does it answer, does MTP work?
 
     Ends with 0, with 1 where a request fails or is answered with nonsense, with 8 where MTP was asked for and
-    is not proven. A comparison restarts the server twice.
+    is not proven, or is off since a comparison was broken off. A comparison restarts the server twice.
     """
     from mtpdeploy.cli.choose import host_from  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.cli.documents import report_status  # noqa: PLC0415
     from mtpdeploy.cli.opening import open_tools  # noqa: PLC0415
     from mtpdeploy.cli.plain import Plain  # noqa: PLC0415
-    from mtpdeploy.cli.words import environment_lines, report_lines  # noqa: PLC0415
+    from mtpdeploy.cli.words import (  # noqa: PLC0415
+        environment_lines,
+        off_lines,
+        report_lines,
+        same_box,
+    )
     from mtpdeploy.deploy.proof import verify_running  # noqa: PLC0415
+    from mtpdeploy.errors import MTP_NOT_PROVEN  # noqa: PLC0415
 
     target = options.Asked(**asked)
     if compare_without_mtp:
@@ -51,8 +57,11 @@ def command(
         tools.note("sending real requests: each kind of text alone, then all at once")
         record, report = verify_running(tools, server=target.server)
     status = report_status(report)
+    off = off_lines(record, same_box(target.on or host.name, target.config_file))
+    status = status or (MTP_NOT_PROVEN if off else 0)
     if as_json:
-        document = {"server": record.server.name, "run": record.run, **to_builtins(report)}
+        named = {"server": record.server.name, "run": record.run, "compares": record.compares or None}
+        document = {**named, **to_builtins(report)}
         return Answer({**document, "exit_status": status}, status)
-    click.echo("\n".join([*report_lines(report), *environment_lines(report)]))
+    click.echo("\n".join([*report_lines(report), *environment_lines(report), *off]))
     return status

@@ -8,6 +8,7 @@ from mtpdeploy.cli.proof_words import proof_lines, verdict_of
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import Cause, End, Verdict
 from mtpdeploy.core.foresight import Passed
+from mtpdeploy.core.launch import AttemptRecord
 from mtpdeploy.core.memory import Fewer, Forecast
 from mtpdeploy.core.outcome import Ascent, Outcome, Report
 from mtpdeploy.core.patience import Kind, Sign
@@ -156,6 +157,18 @@ def environment_lines(report: Report) -> list[str]:
     return [
         f"variables NOT AS ASKED: {report.unlike_asked}",
         "          launch.sh exports them: the image's own wrapper or a launcher changes them on the way",
+    ]
+
+
+def off_lines(record: AttemptRecord, on: str) -> list[str]:
+    """
+    That a server runs without speculation although it was asked to speculate, and the way back.
+    """
+    if record.original is None:
+        return []
+    return [
+        f"MTP IS OFF: it runs {record.purpose}",
+        f"          mtpdeploy attach {shlex.quote(record.asked.name)} {on}   (restarts it as before)",
     ]
 
 

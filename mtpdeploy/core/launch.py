@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from mtpdeploy.core.machine import RunRecord
-from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.server import ServerSpec, purpose_of
 
 ATTEMPT_FILE = "attempt.json"
 """Written before the launch: which ascent, which attempt, which server; enough to go on from."""
@@ -128,13 +128,25 @@ def run_state(run: RunRecord) -> RunState:
     return RunState.RUNNING if run.alive else RunState.VANISHED
 
 
+class Original(Struct, frozen=True):
+    """
+    What a server that was restarted without speculation, for a comparison, is to become again: the run whose
+    place it took, what was asked there, and what ran.
+    """
+
+    run: str
+    asked: ServerSpec
+    server: ServerSpec
+
+
 class AttemptRecord(Struct, frozen=True):
     """
     The content of attempt.json: everything another client needs to go on with the ascent.
 
     `asked` is the server as the user asked for it and `server` the one of this attempt; `before`
     holds the earlier attempts' outcomes as JSON documents (decoded by `core.outcome`). `options` are
-    those of the command that started the ascent (`max_attempts`, `keep_others`, …).
+    those of the command that started the ascent (`max_attempts`, `keep_others`, …). `compares` names the run
+    that a comparison measures anew; `original` is there only while that one runs without speculation.
     """
 
     ascent: str
@@ -149,3 +161,12 @@ class AttemptRecord(Struct, frozen=True):
     before: tuple[dict[str, Any], ...] = ()
     options: dict[str, Any] = {}
     client: str = ""
+    compares: str = ""
+    original: Original | None = None
+
+    @property
+    def purpose(self) -> str:
+        """
+        What the attempt is for, where that is not to serve as asked.
+        """
+        return purpose_of(self.asked, self.compares)

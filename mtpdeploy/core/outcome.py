@@ -7,7 +7,7 @@ from msgspec import Struct
 from mtpdeploy.core.diagnosis import Cause, End, Stage, Verdict
 from mtpdeploy.core.memory import Fewer
 from mtpdeploy.core.proof import Speculation
-from mtpdeploy.core.server import ServerSpec, changes
+from mtpdeploy.core.server import ServerSpec, changes, purpose_of
 
 SPECULATES = "speculates"
 SENSE = "makes sense"
@@ -115,7 +115,7 @@ class Ascent(Struct, frozen=True):
     All outcomes of one `up`, in order.
 
     `asked` is the server as the user wanted it; `stopped_because` says why no further attempt was
-    made, empty where the last one is ready.
+    made, empty where the last one is ready. `compares` names the run that a comparison restarted by it.
     """
 
     id: str
@@ -124,6 +124,14 @@ class Ascent(Struct, frozen=True):
     outcomes: tuple[Outcome, ...] = ()
     stopped_because: str = ""
     already_running: bool = False
+    compares: str = ""
+
+    @property
+    def purpose(self) -> str:
+        """
+        What it is for, where that is not to bring a server up as asked.
+        """
+        return purpose_of(self.asked, self.compares)
 
     @property
     def ready(self) -> Outcome | None:

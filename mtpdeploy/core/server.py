@@ -131,6 +131,17 @@ def changes(before: ServerSpec, after: ServerSpec) -> tuple[Change, ...]:
     return _differences("", before.flags, after.flags) + _differences("env.", before.env, after.env)
 
 
+def purpose_of(asked: ServerSpec, compares: str) -> str:
+    """
+    What a restart is for that belongs to a comparison with run `compares`; empty for any other start.
+    """
+    if not compares:
+        return ""
+    if asked.mtp is None:
+        return f"without speculation, for a comparison with run {compares}"
+    return f"with speculation again, after a comparison with run {compares}"
+
+
 def _differences(prefix: str, before: dict[str, Any], after: dict[str, Any]) -> tuple[Change, ...]:
     names = sorted(before.keys() | after.keys())
     return tuple(

@@ -2,16 +2,16 @@
 Go on where another client stopped: follow what runs, and climb on.
 """
 
-from msgspec import convert
+from msgspec import convert, structs
 
 from mtpdeploy.core.diagnosis import End
-from mtpdeploy.core.launch import AttemptRecord, RunState, run_state
+from mtpdeploy.core.launch import AttemptRecord, Original, RunState, run_state
 from mtpdeploy.core.machine import Facts, Host, RunRecord
 from mtpdeploy.core.outcome import Ascent
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Options, Order, Tools
 from mtpdeploy.deploy.runs import is_meant, require_runs, unreadable, untold
-from mtpdeploy.deploy.up import read_outcome, read_record, resume
+from mtpdeploy.deploy.up import ascent_id, begin, read_outcome, read_record, resume
 from mtpdeploy.errors import BoxUnfit, ConfigError
 from mtpdeploy.remote import lock
 
@@ -22,6 +22,8 @@ LIVING = (RunState.RUNNING, RunState.STARTING, RunState.UNTOLD)
 def attach(host: Host, tools: Tools, *, server: str | None = None, break_lock: bool = False) -> Ascent:
     """
     Go on with the ascent of the newest run on the box (of one server, where a name is given).
+
+    One that runs without speculation, for a comparison that was broken off, is restarted as it was before.
 
     Raises:
         ConfigError: there is no run.
@@ -36,7 +38,8 @@ def attach(host: Host, tools: Tools, *, server: str | None = None, break_lock: b
     if run_state(run) not in LIVING and (run.stopped_by or (outcome and outcome.end is End.STOPPED)):
         by = run.stopped_by or "somebody"
         raise BoxUnfit(f"run `{run.name}` was stopped by {by}", hint="`mtpdeploy up` starts it again")
-    if outcome is not None and outcome.end is End.READY and run_state(run) not in LIVING:
+    ended = outcome is not None and outcome.end is End.READY and run_state(run) not in LIVING
+    if ended and record.original is None:
         status = "not known" if run.exit_status is None else run.exit_status
         raise BoxUnfit(
             f"the server of run `{run.name}` was ready and has ended since (exit status {status})",
@@ -52,10 +55,30 @@ def attach(host: Host, tools: Tools, *, server: str | None = None, break_lock: b
         force=break_lock,
     )
     try:
+        if record.original is not None:
+            return _bring_back(host, tools, lease, record, record.original)
         done = None if outcome is not None and outcome.end is End.LOST else outcome
         return resume(as_begun(host, tools, record), tools, facts, lease, record, done)
     finally:
         lock.release(tools.box, lease)
+
+
+def _bring_back(
+    host: Host, tools: Tools, lease: lock.Lease, record: AttemptRecord, original: Original
+) -> Ascent:
+    """
+    Finish what a comparison began: launch the very configuration that ran before it.
+    """
+    tools.note(f"run `{record.run}` is {record.purpose}: restarting with speculation as before")
+    order = structs.replace(as_begun(host, tools, record), server=original.server)
+    facts = look(tools, order.server)
+    ascent = Ascent(
+        id=ascent_id(tools.clock.now(), order),
+        host=host.name,
+        asked=original.asked,
+        compares=original.run,
+    )
+    return begin(order, tools, facts, lease, ascent).from_start()
 
 
 def newest(facts: Facts, *, server: str | None = None) -> tuple[RunRecord, AttemptRecord]:

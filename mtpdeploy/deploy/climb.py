@@ -211,6 +211,8 @@ class Climb:
             before=tuple(to_builtins(outcome) for outcome in self.ascent.outcomes),
             options={"order": to_builtins(self._order.options), "ladder": self._order.ladder.name},
             client=lock.whoami(),
+            compares=self.ascent.compares,
+            original=self._order.original,
         )
 
     def _against_last(self, server: ServerSpec) -> tuple[str, ...]:

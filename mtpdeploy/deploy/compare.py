@@ -10,7 +10,7 @@ from threading import Event
 
 from msgspec import Struct, structs
 
-from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.launch import AttemptRecord, Original
 from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.outcome import Ascent, Report
 from mtpdeploy.core.proof import Pair, compare, measured
@@ -73,7 +73,8 @@ def without_speculation(server: ServerSpec) -> ServerSpec:
 
 class Comparer:
     """
-    One comparison of what runs on a box. `phase` may be read at any time, after an interruption too.
+    One comparison of what runs on a box. `phase`, and which `server` it is of, may be read at any time, after
+    an interruption too.
 
     `take` restarts it although it is working on requests.
     """
@@ -93,6 +94,7 @@ class Comparer:
         self._take = take
         self._break_lock = break_lock
         self.phase = Phase.BEFORE
+        self.server = server or ""
 
     def run(self) -> Comparison:
         """
@@ -100,12 +102,19 @@ class Comparer:
 
         Raises:
             ConfigError: there is no run, or it was not asked to speculate.
-            BoxUnfit: it does not live or is working on requests, or something came into the way.
+            BoxUnfit: it does not live, is working on requests or is left over from a comparison; something
+                came into the way.
             BoxLocked: somebody else deploys there.
             ConnectionLost: the box went out of reach for good.
         """
         tools = self._tools
         facts, record = running(tools, server=self._name)
+        self.server = record.asked.name
+        if record.original is not None:
+            raise BoxUnfit(
+                f"`{record.server.name}` runs {record.purpose}, which was broken off",
+                hint="`mtpdeploy attach` restarts it with speculation as before; compare then",
+            )
         if record.server.mtp is None:
             raise ConfigError(
                 f"`{record.server.name}` runs without speculation: there is nothing to compare",
@@ -126,7 +135,7 @@ class Comparer:
         try:
             return self._both(order, record, lease)
         except MtpDeployError:
-            tools.note(f"the comparison broke off: {self.phase.value}")
+            tools.note(f"the comparison broke off: {self.phase.value}; `mtpdeploy attach` brings it back")
             raise
         finally:
             lock.release(tools.box, lease)
@@ -151,10 +160,13 @@ class Comparer:
         plain = without_speculation(record.server)
         self._tools.note("1 of 2: restarting without speculation")
         self.phase = Phase.WITHOUT
-        first, without = self._measure(structs.replace(order, server=plain), plain, lease)
+        original = Original(record.run, record.asked, record.server)
+        first, without = self._measure(
+            structs.replace(order, server=plain, original=original), plain, lease, record.run
+        )
         self._tools.note("2 of 2: restarting with speculation as before")
         self.phase = Phase.WITH
-        second, speculating = self._measure(order, record.asked, lease)
+        second, speculating = self._measure(order, record.asked, lease, record.run)
         problem = _problem(first, plain, second, record.server)
         found = Comparison(record.server.name, _run(second), without, speculating, problem=problem)
         if problem or not without or not speculating:
@@ -166,13 +178,17 @@ class Comparer:
         report = structs.replace(speculating, speculation=measured(proof, pairs))
         return structs.replace(found, speculating=report, pairs=pairs)
 
-    def _measure(self, order: Order, asked: ServerSpec, lease: lock.Lease) -> tuple[Ascent, Report | None]:
+    def _measure(
+        self, order: Order, asked: ServerSpec, lease: lock.Lease, compares: str
+    ) -> tuple[Ascent, Report | None]:
         """
         Launch a server, and ask it everything at length once it is ready; None where it does not get so far.
         """
         tools = self._tools
         facts = look(tools, order.server)
-        ascent = Ascent(id=ascent_id(tools.clock.now(), order), host=order.host.name, asked=asked)
+        ascent = Ascent(
+            id=ascent_id(tools.clock.now(), order), host=order.host.name, asked=asked, compares=compares
+        )
         ended = begin(order, tools, facts, lease, ascent).from_start()
         if ended.ready is None:
             return ended, None

@@ -180,4 +180,5 @@ def _ascent_of(name: str, whole: list[Tried], clients: tuple[Client, ...]) -> As
         host=clients[-1].host.name if clients else "a host that is not recorded",
         asked=asked[0] if asked else ServerSpec(name="a server that is not recorded", flags={}),
         outcomes=tuple(tried.outcome for tried in whole if tried.outcome is not None),
+        compares=next((tried.record.compares for tried in whole if tried.record is not None), ""),
     )

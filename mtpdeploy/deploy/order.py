@@ -11,6 +11,7 @@ from msgspec import Struct
 from mtpdeploy.clock import Clock
 from mtpdeploy.core.events import Emit, Note
 from mtpdeploy.core.ladder import Ladder
+from mtpdeploy.core.launch import Original
 from mtpdeploy.core.machine import Host
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.engines.base import Engine
@@ -43,13 +44,14 @@ class Options(Struct, frozen=True):
 
 class Order(Struct, frozen=True):
     """
-    One server on one host, with the ladder to climb.
+    One server on one host, with the ladder to climb. `original` is what it has to become again afterwards.
     """
 
     server: ServerSpec
     host: Host
     ladder: Ladder
     options: Options = Options()
+    original: Original | None = None
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ class RunStatus(Struct, frozen=True):
     One run on the box: what was asked, what runs, how it stands.
 
     `state` is `ready` where the outcome says so and the process lives, and its scheduler with it, else what
-    the files say. Of a run
-    whose record cannot be read only what its name and its processes tell is there.
+    the files say; with what it is for, where that is a comparison with run `compares`. Of a run whose record
+    cannot be read only what its name and its processes tell is there.
     """
 
     run: str
@@ -32,6 +32,7 @@ class RunStatus(Struct, frozen=True):
     ascent: str
     accept_length: float | None
     exit_status: int | None
+    compares: str = ""
 
 
 def statuses(facts: Facts) -> list[RunStatus]:
@@ -106,6 +107,8 @@ def _status(facts: Facts, run: RunRecord, record: AttemptRecord, outcome: Outcom
         told = proved.state
     elif state is not RunState.RUNNING and outcome is not None and outcome.verdict is not None:
         told = f"{state}: {outcome.verdict.cause}"
+    if record.original is not None:
+        told = f"{told}, {record.purpose}"
     return RunStatus(
         run=run.name,
         server=record.asked.name,
@@ -118,4 +121,5 @@ def _status(facts: Facts, run: RunRecord, record: AttemptRecord, outcome: Outcom
         ascent=record.ascent,
         accept_length=proved.accept_length if proved else None,
         exit_status=run.exit_status,
+        compares=record.compares,
     )

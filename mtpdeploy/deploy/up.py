@@ -74,12 +74,14 @@ def require_drafts(order: Order, facts: Facts) -> None:
 def same_server(facts: Facts, order: Order) -> tuple[AttemptRecord, Outcome | None] | None:
     """
     The newest living run that was asked for the same server, with its outcome where it has one.
+
+    One that runs without speculation for a comparison is none: it was to become another again.
     """
     for run in sorted(facts.runs, key=lambda r: r.name, reverse=True):
         if run_state(run) is not RunState.RUNNING:
             continue
         record = read_record(run)
-        if record is not None and record.asked == order.server:
+        if record is not None and record.asked == order.server and record.original is None:
             return record, read_outcome(run)
     return None
 
@@ -101,6 +103,7 @@ def resume(
         asked=record.asked,
         outcomes=tuple(convert(outcome, type=Outcome) for outcome in record.before),
         already_running=done is not None and done.end is End.READY,
+        compares=record.compares,
     )
     climb = begin(order, tools, facts, lease, ascent)
     if done is not None and done.end is not End.READY:

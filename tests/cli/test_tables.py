@@ -41,6 +41,24 @@ def test_words_are_never_lost() -> None:
     assert letters("abc" + "".join(cells)) == letters(table.replace("\n", ""))
 
 
+def test_a_restart_for_a_comparison_is_not_as_asked() -> None:
+    """
+    Neither half of a comparison is taken for what somebody wanted to have.
+    """
+    ascent = structs.replace(
+        ASCENT, outcomes=(structs.replace(ASCENT.outcomes[0], attempt=1, server=ASCENT.asked),)
+    )
+    plain = structs.replace(ascent, compares="run-1")
+    again = structs.replace(plain, asked=ASCENT.asked.with_flags(speculative_algorithm="EAGLE"))
+    again = structs.replace(again, outcomes=(structs.replace(ascent.outcomes[0], server=again.asked),))
+
+    assert [
+        "as asked",
+        "without speculation, for a comparison with run run-1",
+        "with speculation again, after a comparison with run run-1",
+    ] == [tables.attempt_rows(one)[0][1] for one in (ascent, plain, again)]
+
+
 def test_moments_are_in_utc() -> None:
     """
     A moment is the same text wherever it is shown.

@@ -2,20 +2,26 @@
 One server with and without speculation, on a box with a simulated SGLang.
 """
 
+import contextlib
 import json
+import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from mtpdeploy.core.events import AnyEvent, AttemptBegun, AttemptEnded
+from mtpdeploy.core.launch import AttemptRecord
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.demo.home import Hostile
 from mtpdeploy.deploy import compare as comparing
 from mtpdeploy.deploy.background import in_background
 from mtpdeploy.deploy.compare import Comparer, Comparison, Phase, without_speculation
+from mtpdeploy.deploy.down import take_down
 from mtpdeploy.deploy.journal import history
 from mtpdeploy.deploy.proof import running, verify_running
+from mtpdeploy.deploy.status import statuses
 from mtpdeploy.errors import BoxLocked, BoxUnfit, ConfigError
 from mtpdeploy.remote import http
 from mtpdeploy.remote.stale import requests_running
@@ -190,3 +196,92 @@ class TestFailures:
         assert 1 == len(begun)
         assert not (place.home.path / ".mtpdeploy" / "lock").exists()
         assert place.up(place.server(port)).ready
+
+
+class TestBrokenOff:
+    """
+    A server that a comparison left without speculation, because its client is gone.
+    """
+
+    @pytest.fixture
+    def left(self, place: Place, port: int) -> AttemptRecord:
+        """
+        The run that was compared; another one runs in its place, ready and without speculation.
+        """
+        place.up(place.server(port, SEED))
+        _, before = running(place.tools(), server=None)
+
+        def interrupt(event: AnyEvent) -> None:
+            if isinstance(event, AttemptEnded):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            Comparer(place.host, place.tools(emit=interrupt)).run()
+        return before
+
+    def test_it_says_so(self, place: Place, left: AttemptRecord) -> None:
+        """
+        On the box and in the journal; what came before is not said to be anything of the kind.
+        """
+        _, record = running(place.tools(), server=None)
+        told = f"without speculation, for a comparison with run {left.run}"
+        newest, older = statuses(place.facts())
+        restarted, first = history(place.state)
+
+        assert (f"ready, {told}", left.run) == (newest.state, newest.compares)
+        assert "comparison" not in older.state
+        assert (told, "") == (restarted.ascent.purpose, first.ascent.purpose)
+        assert (left.asked, left.server) == (record.original.asked, record.original.server)  # type: ignore[union-attr]
+
+    def test_attach_brings_back_what_ran(self, place: Place, left: AttemptRecord) -> None:
+        """
+        The same configuration, conceded as it was, from the box alone.
+        """
+        ascent = place.attach()
+        _, record = running(place.tools(), server=None)
+
+        assert ascent.ready is not None
+        assert (left.asked, left.server) == (record.asked, record.server)
+        assert (None, left.run) == (record.original, record.compares)
+        assert ascent.ready.report is not None
+        assert ascent.ready.report.mtp_proven
+        assert 1 == place.roles().count("scheduler")
+
+    def test_attach_brings_it_back_after_its_death_as_well(self, place: Place, left: AttemptRecord) -> None:
+        """
+        What was killed meanwhile was not what anybody wanted to have.
+        """
+        for pid, _start, _role in place.home.living():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        until(lambda: not place.roles(), "the end of the server")
+
+        assert left.server == place.attach().outcomes[-1].server
+
+    def test_one_that_was_taken_down_stays_down(self, place: Place, left: AttemptRecord) -> None:
+        """
+        Somebody wanted it to end.
+        """
+        assert left.original is None
+        take_down(place.tools(), server=None)
+
+        with pytest.raises(BoxUnfit, match="was stopped by"):
+            place.attach()
+
+    def test_it_is_not_compared_again(self, place: Place, left: AttemptRecord) -> None:
+        """
+        It would be measured as the server itself.
+        """
+        with pytest.raises(BoxUnfit, match=f"for a comparison with run {left.run}, which was broken off"):
+            compare(place)
+
+    def test_up_never_takes_it_for_what_was_asked(self, place: Place, left: AttemptRecord) -> None:
+        """
+        Not even where the same flags are asked for.
+        """
+        _, record = running(place.tools(), server=None)
+        ascent = place.up(record.asked)
+
+        assert left.run != record.run
+        assert not ascent.already_running
+        assert ("", None) == (ascent.compares, running(place.tools(), server=None)[1].original)

@@ -29,7 +29,7 @@ def test_both_side_by_side(rented: Rented) -> None:
 
 def test_ctrl_c_says_what_runs(rented: Rented) -> None:
     """
-    130 and no traceback: the server without speculation goes on, and `up` restarts it as it was asked for.
+    130 and no traceback: the server without speculation goes on, and `attach` restarts what ran before.
     """
     rented.client.run("up", "fits", "--on", "box")
     rented.home.change(speed=100.0)
@@ -38,11 +38,34 @@ def test_ctrl_c_says_what_runs(rented: Rented) -> None:
     done = going.send(signal.SIGINT).done(SOON)
     after = census(rented.home)
     rented.home.change(speed=2000.0)
-    again = rented.client.run("up", "fits", "--on", "box", "--json")
+    again = rented.client.run("attach", "fits", "--on", "box", "--json")
 
     assert 130 == done.status
     assert "runs, without speculation" in done.err
-    assert "mtpdeploy up --on box" in done.err
+    assert "mtpdeploy attach fits --on box" in done.err
     assert "Traceback" not in done.err
     assert after
-    assert (0, False) == (again.status, again.document["already_running"])
+    assert (0, True) == (again.status, again.document["mtp_proven"])
+    assert "-fits-" in again.document["compares"]
+
+
+def test_what_a_broken_off_comparison_leaves_is_told_everywhere(rented: Rented) -> None:
+    """
+    A server that was asked to speculate and does not is no success, whoever asks next.
+    """
+    rented.client.run("up", "fits", "--on", "box")
+    going = rented.client.start("verify", "--on", "box", "--compare-without-mtp").until("measuring: ")
+    going.send(signal.SIGINT).done(SOON)
+
+    status = rented.client.run("status", "--on", "box")
+    verify = rented.client.run("verify", "--on", "box")
+    told = rented.client.run("verify", "--on", "box", "--json")
+    history = rented.client.run("history")
+    attach = rented.client.run("attach", "--on", "box", "--json")
+
+    off = "without speculation, for a comparison with run"
+    assert (8, 8, 0) == (verify.status, told.status, attach.status)
+    assert all(off in " ".join(one.out.split()) for one in (status, verify, history))
+    assert "mtpdeploy attach fits --on box   (restarts it as before)" in verify.out
+    assert (8, told.document["compares"]) == (told.document["exit_status"], attach.document["compares"])
+    assert attach.document["mtp_proven"]
