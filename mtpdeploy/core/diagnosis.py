@@ -52,6 +52,7 @@ class Cause(StrEnum):
     HOST_PINNING = "the hierarchical cache's host memory could not be pinned"
     HOST_ALLOCATION = "an allocation of host memory failed"
     HOST_OOM_KILLED = "killed from outside, most likely out of host memory"
+    KILLED = "a process of the server was killed from outside (SIGKILL)"
     SHARED_MEMORY_FULL = "shared memory (/dev/shm) is full or too small"
     HICACHE_UNSUPPORTED = "the hierarchical cache does not support this hybrid model"
     HICACHE_NEEDS_RADIX = "the hierarchical cache needs the radix cache"
@@ -111,7 +112,7 @@ class Cause(StrEnum):
     SCHEDULER_EXCEPTION = "an exception in the scheduler that has no name here"
     PYTHON_EXCEPTION = "an exception before the scheduler started that has no name here"
     STALLED = "nothing moved for longer than this stage may take"
-    VANISHED = "killed from outside without a line in the log"
+    VANISHED = "the server is gone, and its log does not say why"
     BOX_RESTARTED = "the box was restarted"
     STOPPED = "stopped by somebody"
     DEAF = "the process lives, but no request is answered"
@@ -204,7 +205,7 @@ class Evidence(Struct, frozen=True):
     `findings` in the order of the log; `tail` the last lines, with their numbers; `exit_status` as a
     shell shows it (137 for SIGKILL); `after` what the box said after the death (`oom_kill`,
     `box_restarted`, …: `core.aftermath.facts`), name to text; `told_to_stop` the line in which the server
-    acknowledges that.
+    acknowledges that. `figures` are those of the log that go with every finding, for where there is none.
     """
 
     end: End
@@ -214,6 +215,15 @@ class Evidence(Struct, frozen=True):
     exit_status: int | None = None
     after: dict[str, str] = {}
     told_to_stop: tuple[int, str] | None = None
+    figures: dict[str, float] = {}
+
+    @property
+    def told(self) -> dict[str, float]:
+        """
+        The figures of the log, and of what the box said after the death.
+        """
+        counted = {"oom_kills": 0.0} if "no_oom_kill" in self.after else {}
+        return {**self.figures, **counted}
 
 
 class Verdict(Struct, frozen=True):
@@ -222,7 +232,7 @@ class Verdict(Struct, frozen=True):
 
     `proof` is empty only where nothing was printed at all; `because` then says what the verdict rests
     on (exit status, box restarted, …). `remedy` is one or two sentences a person can act on. `further`
-    is what else was found, and did not decide.
+    is what else was found, and did not decide. `stage` is the last one reached, None where it is not known.
     """
 
     cause: Cause
@@ -234,6 +244,7 @@ class Verdict(Struct, frozen=True):
     remedy: str = ""
     figures: dict[str, float] = {}
     further: tuple[str, ...] = ()
+    stage: Stage | None = None
 
 
 class Knowledge(Struct, frozen=True):
@@ -293,6 +304,7 @@ def diagnose(evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdic
             rank=best.rank,
             remedy=known.advice(best.figures),
             figures=best.figures,
+            stage=best.stage,
         )
     cause, because = _without_finding(evidence)
     known = knowledge[cause]
@@ -300,7 +312,13 @@ def diagnose(evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdic
     if cause is Cause.STOPPED and evidence.told_to_stop is not None:
         last_line, last = evidence.told_to_stop
     return Verdict(
-        cause=cause, next=known.next, proof=last, line=last_line, because=because, remedy=known.remedy
+        cause=cause,
+        next=known.next,
+        proof=last,
+        line=last_line,
+        because=because,
+        remedy=known.advice(evidence.told),
+        stage=evidence.stage,
     )
 
 

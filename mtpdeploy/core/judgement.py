@@ -26,6 +26,7 @@ WEAK = {
 
 BESIDE = {
     Cause.VANISHED: ("no_oom_kill", "memory", "untold"),
+    Cause.KILLED: ("no_oom_kill", "memory", "untold"),
     Cause.SHARED_MEMORY_FULL: ("shm",),
     Cause.DISK_FULL: ("disk",),
 }
@@ -43,7 +44,7 @@ NAMELESS = (
 SEEN_OF_A_GPU = (Cause.CUDA_FAULT, Cause.NCCL_FAILED, Cause.WATCHDOG, Cause.NATIVE_CRASH)
 """What a program sees of a GPU that fails under it."""
 
-UNEXPLAINED = (Cause.VANISHED, Cause.STALLED, Cause.DEAF, Cause.UNKNOWN)
+UNEXPLAINED = (Cause.KILLED, Cause.VANISHED, Cause.STALLED, Cause.DEAF, Cause.UNKNOWN)
 """Causes that say how it ended, and not why."""
 
 GPU_WORDS = ("gpu_lost", "gpu_fault")
@@ -59,12 +60,24 @@ def judge(evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdict:
     """
     verdict = diagnose(evidence, knowledge)
     name = _decisive(verdict, evidence)
-    if name is not None:
+    if name == "oom_kill" and verdict.cause is Cause.KILLED:
+        verdict = _counted(verdict, Cause.HOST_OOM_KILLED, evidence, knowledge)
+    elif name is not None:
         verdict = _by_box(name, verdict, evidence, knowledge)
     elif verdict.cause is Cause.HOST_OOM_KILLED and "no_oom_kill" in evidence.after:
-        known = knowledge[Cause.VANISHED]
-        verdict = structs.replace(verdict, cause=Cause.VANISHED, next=known.next, remedy=known.remedy)
+        verdict = _counted(verdict, Cause.KILLED, evidence, knowledge)
     return structs.replace(verdict, further=verdict.further + _further(verdict, evidence.after))
+
+
+def _counted(
+    verdict: Verdict, cause: Cause, evidence: Evidence, knowledge: Mapping[Cause, Knowledge]
+) -> Verdict:
+    """
+    The same death, by what the kernel counted of kills for memory.
+    """
+    known = knowledge[cause]
+    remedy = known.advice({**verdict.figures, **evidence.told})
+    return structs.replace(verdict, cause=cause, next=known.next, remedy=remedy)
 
 
 def _decisive(verdict: Verdict, evidence: Evidence) -> str | None:
@@ -97,8 +110,9 @@ def _by_box(name: str, verdict: Verdict, evidence: Evidence, knowledge: Mapping[
         proof=last,
         line=line,
         because=evidence.after[name],
-        remedy=knowledge[cause].remedy,
+        remedy=knowledge[cause].advice(evidence.told),
         further=said,
+        stage=evidence.stage,
     )
 
 

@@ -62,6 +62,7 @@ class TestFindings:
                 rank="TP1",
                 remedy="mend OOM_KV_POOL",
                 figures={"floor": 0.9},
+                stage=Stage.KV_ALLOCATED,
             )
             == verdict
         )

@@ -20,7 +20,7 @@ SAID = {
     "untold": "not told here: the kernel's log",
     "shm": "shared memory: 0.06 GiB of 0.06 GiB free",
 }
-WEIGHTS = {Cause.HOST_OOM_KILLED: 4, Cause.SCHEDULER_DIED: 1, Cause.SCHEDULER_EXCEPTION: 5}
+WEIGHTS = {Cause.HOST_OOM_KILLED: 4, Cause.KILLED: 4, Cause.SCHEDULER_DIED: 1, Cause.SCHEDULER_EXCEPTION: 5}
 
 
 def verdict(
@@ -59,13 +59,15 @@ class TestTheLogProves:
             found.further,
         )
 
-    def test_and_the_box_confirms_it(self) -> None:
+    @pytest.mark.parametrize("log", [Cause.HOST_OOM_KILLED, Cause.KILLED])
+    def test_and_the_box_confirms_it(self, log: Cause) -> None:
         """
         An exit code -9 in the log with a kill that the kernel counts.
         """
-        found = verdict("oom_kill", log=Cause.HOST_OOM_KILLED, status=1)
+        found = verdict("oom_kill", log=log, status=1)
 
         assert (Cause.HOST_OOM_KILLED, 5, (OOM,)) == (found.cause, found.line, found.further)
+        assert Next.CLIMB is found.next
 
     def test_a_kill_that_the_kernel_does_not_count_was_not_for_memory(self) -> None:
         """
@@ -73,7 +75,8 @@ class TestTheLogProves:
         """
         found = verdict("no_oom_kill", log=Cause.HOST_OOM_KILLED, status=1)
 
-        assert (Cause.VANISHED, Next.REPEAT, "the line") == (found.cause, found.next, found.proof)
+        assert (Cause.KILLED, Next.REPEAT, "the line") == (found.cause, found.next, found.proof)
+        assert "counted no kill for memory" in found.remedy
         assert (SAID["no_oom_kill"],) == found.further
 
     @pytest.mark.parametrize("seen", [Cause.CUDA_FAULT, Cause.NCCL_FAILED, Cause.WATCHDOG])
@@ -147,7 +150,8 @@ class TestTheLogIsSilent:
         found = verdict(*after, end=end, status=status)
         decisive = [SAID[name] for name in after if name not in ("no_oom_kill", "untold")]
 
-        assert (cause, KNOWLEDGE[cause].next, KNOWLEDGE[cause].remedy) == (
+        counted = {"oom_kills": 0.0} if "no_oom_kill" in after else {}
+        assert (cause, KNOWLEDGE[cause].next, KNOWLEDGE[cause].advice(counted)) == (
             found.cause,
             found.next,
             found.remedy,

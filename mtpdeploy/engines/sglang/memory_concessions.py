@@ -8,7 +8,7 @@ None where there is nothing to give or where it could not help.
 import math
 from collections.abc import Mapping
 
-from mtpdeploy.core.diagnosis import Cause, Verdict
+from mtpdeploy.core.diagnosis import Cause, Stage, Verdict
 from mtpdeploy.core.ladder import NARROWEST
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.engines.sglang.concessions import STRATEGY, release
@@ -51,6 +51,15 @@ SMALLEST_GRAPH_BATCH = 8
 
 STEPLESS = ("NGRAM", "DFLASH", "DSPARK", "UNO")
 """Algorithms that do not draft step by step, so that steps and tokens mean something else (section 4)."""
+
+BEFORE_POOLS = (
+    Stage.LAUNCHED,
+    Stage.ARGUMENTS,
+    Stage.WEIGHTS_BEGUN,
+    Stage.WEIGHTS_LOADED,
+    Stage.DRAFT_BEGUN,
+)
+"""Stages of the weights: up to 0.5.13 the draft's come later, and are no large part of them."""
 
 HICACHE_RATIOS = (1.5, 1.2)
 """Below SGLang's 2.0 and above the 1.0 that 0.5.6-0.5.14 demand (1.9)."""
@@ -148,8 +157,12 @@ def hierarchical_cache_by_ratio(server: ServerSpec, verdict: Verdict, version: s
 def no_hierarchical_cache(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpec | None:
     """
     No prefix cache in host memory, and none of the flags that shape it.
+
+    What was killed for memory before the pools of the GPU were sized had not come to it yet (1.9).
     """
-    del verdict, version
+    del version
+    if verdict.cause is Cause.HOST_OOM_KILLED and verdict.stage in BEFORE_POOLS:
+        return None
     if not server.flags.get("enable_hierarchical_cache"):
         return None
     shaping = [name for name in server.flags if name.startswith("hicache_")]

@@ -110,6 +110,7 @@ class LogReading:
             exit_status=exit_status,
             after=dict(after),
             told_to_stop=self._start.told_to_stop,
+            figures=self._start.carried,
         )
 
     def _judged(self) -> tuple[Stage, tuple[Finding, ...]]:

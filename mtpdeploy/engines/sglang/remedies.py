@@ -8,7 +8,12 @@ reading; memory is told in MiB or GiB as torch and SGLang print it, host memory 
 from collections.abc import Mapping
 
 from mtpdeploy.engines.sglang.memory_concessions import FRACTION, HIGHEST_FRACTION, lacking, lowered
-from mtpdeploy.engines.sglang.server_args import POOLS_DONE, RADIX_CACHE, SPECULATES
+from mtpdeploy.engines.sglang.server_args import (
+    HIERARCHICAL_CACHE,
+    POOLS_DONE,
+    RADIX_CACHE,
+    SPECULATES,
+)
 
 Figures = Mapping[str, float]
 
@@ -178,11 +183,29 @@ def state_slots(figures: Figures) -> str | None:
     All slots of recurrent state were taken.
     """
     running = figures.get("effective_running_requests")
-    if running is None:
+    without = "" if _no_hicache(figures) else ", or leave the hierarchical cache out"
+    if running is not None:
+        return (
+            f"{running:g} requests were to run at the same time, and some need more than one slot: halve "
+            f"max_running_requests, or raise max_mamba_cache_size{without}."
+        )
+    if without:
         return None
     return (
-        f"{running:g} requests were to run at the same time, and some need more than one slot: halve "
-        "max_running_requests, raise max_mamba_cache_size, or leave the hierarchical cache out."
+        "Raise max_mamba_cache_size by at least one slot more than the running requests need, or lower "
+        "max_running_requests."
+    )
+
+
+def pool_check(figures: Figures) -> str | None:
+    """
+    SGLang's bookkeeping of the pools is wrong, without a hierarchical cache.
+    """
+    if not _no_hicache(figures):
+        return None
+    return (
+        "A fault of SGLang's own bookkeeping, not of memory: leave the radix cache out "
+        "(disable_radix_cache), or use a newer version."
     )
 
 
@@ -219,13 +242,61 @@ def host_allocation(figures: Figures) -> str | None:
     The host refused one allocation.
     """
     asked = figures.get("host_bytes")
-    if asked is None:
+    off = _no_hicache(figures)
+    if asked is None and not off:
+        return None
+    told = "The box or its container has too little host memory" if asked is None else ""
+    told = told or f"Asked the host for {asked / 1e9 if asked else 0:.1f} GB at once"
+    if off:
+        return f"{told}: rent more RAM, raise the container's limit, or end what else holds it (`free -g`)."
+    return f"{told}: leave the hierarchical cache out or make it smaller, or rent more RAM."
+
+
+def pinning(figures: Figures) -> str | None:
+    """
+    Host memory could not be pinned, without a hierarchical cache.
+    """
+    if not _no_hicache(figures):
         return None
     return (
-        f"Asked the host for {asked / 1e9:.1f} GB at once: leave the hierarchical cache out or "
-        "make it smaller, "
-        "or rent more RAM."
+        "The driver refused to pin host memory, and the hierarchical cache is off: look at the container's "
+        "limits (`ulimit -l`) and the box's free memory, or use a newer SGLang."
     )
+
+
+def killed_for_memory(figures: Figures) -> str | None:
+    """
+    The host ran out of memory: the hierarchical cache is the lever only where it is on, and allocated.
+    """
+    on = figures.get(HIERARCHICAL_CACHE)
+    if on is None:
+        return None
+    if on and POOLS_DONE in figures:
+        return (
+            "The box or its container ran out of host memory while the hierarchical cache was on: make it "
+            "smaller (hicache_size), leave it out, or rent more RAM (`dmesg -T | grep -i oom` tells more)."
+        )
+    return (
+        "The box or its container ran out of host memory (`dmesg -T | grep -i oom`): rent more RAM, raise "
+        "the container's limit, or end what else holds it (`free -g`)."
+    )
+
+
+def killed(figures: Figures) -> str | None:
+    """
+    Killed, and nothing says by whom; where the kernel counted no kill for memory, it was for something else.
+    """
+    if figures.get("oom_kills") == 0:
+        return (
+            "The kernel counted no kill for memory: look for who else ended it, such as a time limit, a "
+            "supervisor, or a person on the box (`dmesg -T`, the provider's console)."
+        )
+    if figures.get(HIERARCHICAL_CACHE) and POOLS_DONE in figures:
+        return (
+            "Often that is host memory, and the hierarchical cache, which is on, takes most of it; but "
+            "nothing here proves it: `dmesg -T | grep -i oom` on the box tells, or the provider's console."
+        )
+    return None
 
 
 def context(figures: Figures) -> str | None:
@@ -301,6 +372,10 @@ def port(figures: Figures) -> str | None:
         f"Another process listens on port {number:.0f} of the box (`ss -ltnp`): end it, or choose "
         "another port."
     )
+
+
+def _no_hicache(figures: Figures) -> bool:
+    return figures.get(HIERARCHICAL_CACHE) == 0
 
 
 def _short(figures: Figures) -> str | None:

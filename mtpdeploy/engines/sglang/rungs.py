@@ -174,7 +174,6 @@ _RUNGS = (
             Cause.HOST_OOM_KILLED,
             Cause.STATE_SLOTS,
             Cause.POOL_CHECK,
-            Cause.VANISHED,
         ),
         "the prefix cache in host memory",
         memory.no_hierarchical_cache,

@@ -64,6 +64,9 @@ _CARRIED = (
 _ABOUT_GRAPHS = (Cause.OOM_GRAPHS, Cause.GRAPHS_FAILED)
 """Causes whose rungs depend on which graphs were being captured."""
 
+_PINNING = (Stage.POOLS_READY, Stage.GRAPHS_CAPTURED, Stage.SIZED)
+"""Stages after which the hierarchical cache takes its host memory (0.5.6-0.5.23, managers/scheduler.py)."""
+
 _STOPS = ("SIGTERM received", "Signal SIGTERM received", "Gracefully exiting")
 """How SGLang acknowledges that it was told to stop (0.5.6-0.5.23, managers/tokenizer_manager.py)."""
 
@@ -127,6 +130,14 @@ class Start:
         The line in which the server acknowledges that it was told to stop.
         """
         return self._told_to_stop
+
+    @property
+    def carried(self) -> dict[str, float]:
+        """
+        What the log said of the configuration and of memory, which goes with every finding.
+        """
+        figures = {name: self.figures[name] for name in _CARRIED if name in self.figures}
+        return figures | server_args.settings(self.arguments) | server_args.pools(self.figures)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -282,11 +293,17 @@ class Start:
         """
         A finding with what the log said of the configuration: a rung may need to know it.
         """
-        figures = {name: self.figures[name] for name in _CARRIED if name in self.figures}
-        figures |= server_args.settings(self.arguments) | server_args.pools(self.figures)
+        figures = self.carried
         if finding.cause in _ABOUT_GRAPHS:
             figures["capturing_prefill"] = float(self._prefill or "prefill" in finding.text)
-        return structs.replace(finding, figures={**figures, **finding.figures})
+        cause = finding.cause
+        if (
+            cause is Cause.KILLED
+            and finding.stage in _PINNING
+            and figures.get(server_args.HIERARCHICAL_CACHE)
+        ):
+            cause = Cause.HOST_OOM_KILLED
+        return structs.replace(finding, cause=cause, figures={**figures, **finding.figures})
 
     def _arguments(self, number: int, body: str) -> list[Milestone]:
         self.arguments = milestones.arguments_of(body)

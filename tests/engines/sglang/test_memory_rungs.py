@@ -1,6 +1,7 @@
 import pytest
+from msgspec import structs
 
-from mtpdeploy.core.diagnosis import Cause
+from mtpdeploy.core.diagnosis import Cause, Stage
 from mtpdeploy.core.server import FlagValue, ServerSpec
 from mtpdeploy.engines.sglang.rungs import RUNGS
 from tests.engines.sglang.ascents import Climb, failed, server
@@ -255,16 +256,37 @@ class TestHierarchicalCache:
         assert ["hierarchical-cache-by-ratio", "no-hierarchical-cache"] == climb.rungs
         assert climb.server == server()
 
-    def test_a_kill_from_outside_takes_it_away_first(self) -> None:
+    @pytest.mark.parametrize("cause", [Cause.VANISHED, Cause.KILLED])
+    def test_a_kill_that_nothing_explains_takes_nothing_away(self, cause: Cause) -> None:
         """
-        Vanished with a hierarchical cache: without it next; without one: the same again, twice.
+        The same again, twice: -9 proves a signal, and no want of memory.
         """
         climb = Climb(server(enable_hierarchical_cache=True), "0.5.20")
-        for _ in range(4):
-            climb.fail(failed(Cause.VANISHED))
+        for _ in range(3):
+            climb.fail(failed(cause))
 
-        assert ["no-hierarchical-cache", None, None, None] == climb.rungs
+        assert [None, None, None] == climb.rungs
         assert climb.server is None
+
+    @pytest.mark.parametrize(
+        ("stage", "rung"),
+        [
+            (Stage.WEIGHTS_BEGUN, None),
+            (Stage.DRAFT_BEGUN, None),
+            (Stage.SIZED, "no-hierarchical-cache"),
+            (None, "no-hierarchical-cache"),
+        ],
+    )
+    def test_a_kill_for_memory_takes_it_away_once_it_is_allocated(
+        self, stage: Stage | None, rung: str | None
+    ) -> None:
+        """
+        While the weights are loaded it has taken nothing yet.
+        """
+        climb = Climb(server(enable_hierarchical_cache=True, hicache_size=200), "0.5.20")
+        verdict = structs.replace(failed(Cause.HOST_OOM_KILLED), stage=stage)
+
+        assert rung == climb.fail(verdict).rung
 
 
 class TestGraphs:

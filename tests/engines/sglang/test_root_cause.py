@@ -168,7 +168,33 @@ class TestRootCause:
             ]
         )
 
-        assert Cause.HOST_OOM_KILLED is verdict(reading, 1).cause
+        assert Cause.KILLED is verdict(reading, 1).cause
+
+    @pytest.mark.parametrize(
+        ("stage", "hierarchical_cache", "cause"),
+        [
+            ("sized", "True", Cause.HOST_OOM_KILLED),
+            ("sized", "False", Cause.KILLED),
+            ("weights begun", "True", Cause.KILLED),
+            ("graphs begun", "True", Cause.KILLED),
+            ("ready", "True", Cause.KILLED),
+        ],
+    )
+    def test_a_scheduler_killed_while_host_memory_is_pinned(
+        self, stage: str, hierarchical_cache: str, cause: Cause
+    ) -> None:
+        """
+        -9 alone proves a signal; where the hierarchical cache was just taking its memory it says more.
+        """
+        lines = start_until(stage)
+        lines[0] = lines[0].replace("tp_size=1", f"tp_size=1, enable_hierarchical_cache={hierarchical_cache}")
+        killed = "Subprocess scheduler_0 (pid=7) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
+
+        reading = read([*lines, f"{STAMP}{killed}"])
+
+        found = verdict(reading)
+        assert cause is found.cause
+        assert "hierarchical" not in found.remedy or hierarchical_cache == "True"
 
     def test_a_name_goes_before_the_way_it_ended(self) -> None:
         """

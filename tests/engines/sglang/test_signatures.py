@@ -18,6 +18,7 @@ ORDINARY = (
 )
 UNNAMED = {
     Cause.STALLED,
+    Cause.HOST_OOM_KILLED,
     Cause.VANISHED,
     Cause.BOX_RESTARTED,
     Cause.GPU_FAULT,

@@ -65,6 +65,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.CLIMB,
         "A fault of SGLang's own bookkeeping, not of memory: leave the hierarchical or the radix cache "
         "out, or use a newer version.",
+        remedies.pool_check,
     ),
     Cause.HOST_MEMORY: Knowledge(
         Next.CLIMB,
@@ -81,6 +82,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.CLIMB,
         "The driver refused to pin that much host memory in one piece: make the hierarchical cache smaller "
         "(hicache_size), leave it out, or use a newer SGLang, which pins in pieces.",
+        remedies.pinning,
     ),
     Cause.HOST_ALLOCATION: Knowledge(
         Next.CLIMB,
@@ -91,7 +93,14 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     Cause.HOST_OOM_KILLED: Knowledge(
         Next.CLIMB,
         "A process was killed with SIGKILL, most likely because the box or its container ran out of host "
-        "memory (`dmesg -T | grep -i oom`). Leave the hierarchical cache out, or rent more RAM.",
+        "memory (`dmesg -T | grep -i oom`). Rent more RAM; where the hierarchical cache is on, leave it out.",
+        remedies.killed_for_memory,
+    ),
+    Cause.KILLED: Knowledge(
+        Next.REPEAT,
+        "Often that is host memory, but nothing here proves it: `dmesg -T | grep -i oom` on the box tells, "
+        "or the provider's console.",
+        remedies.killed,
     ),
     Cause.SHARED_MEMORY_FULL: Knowledge(
         Next.STOP,

@@ -97,8 +97,9 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     ),
     Cause.VANISHED: Knowledge(
         Next.REPEAT,
-        "Look at the kernel's log (`dmesg -T`) and the provider's console: something outside SGLang ended "
-        "it, mostly for want of host memory.",
+        "Something outside SGLang ended it, or it crashed without a word. Often that is host memory, but "
+        "nothing here proves it: `dmesg -T | grep -i oom` on the box tells, or the provider's console.",
+        remedies.killed,
     ),
     Cause.BOX_RESTARTED: Knowledge(
         Next.REPEAT,

@@ -10,7 +10,7 @@ _LATER = tuple(stage for stage in Stage if stage not in _EARLY)
 EXCEPTIONS: tuple[Signature, ...] = (
     # 19
     Signature(
-        cause=Cause.HOST_OOM_KILLED,
+        cause=Cause.KILLED,
         pattern=r"scheduler died during initialization \(exit code: -9\)",
         example=(
             "RuntimeError: Rank 0 scheduler died during initialization (exit code: -9). If exit code is -9 "
@@ -94,7 +94,7 @@ RECORDS: tuple[Signature, ...] = (
     ),
     # 19
     Signature(
-        cause=Cause.HOST_OOM_KILLED,
+        cause=Cause.KILLED,
         pattern=r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -9\b|^Exit code: -9$",
         example=(
             "Subprocess scheduler_0 (pid=9822) crashed with exit code -9. Triggering SIGQUIT for cleanup..."
