@@ -198,6 +198,10 @@ class End(StrEnum):
     STOPPED = "stopped"
 
 
+BEFORE_KERNELS = (Stage.LAUNCHED, Stage.ARGUMENTS, Stage.WEIGHTS_BEGUN)
+"""Stages at which no kernel of the model has run yet."""
+
+
 class Evidence(Struct, frozen=True):
     """
     What a verdict is made from.
@@ -223,7 +227,7 @@ class Evidence(Struct, frozen=True):
         The figures of the log, and of what the box said after the death.
         """
         counted = {"oom_kills": 0.0} if "no_oom_kill" in self.after else {}
-        return {**self.figures, **counted}
+        return {**self.figures, **counted, "kernels_ran": float(self.stage not in BEFORE_KERNELS)}
 
 
 class Verdict(Struct, frozen=True):
@@ -302,7 +306,7 @@ def diagnose(evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdic
             proof=best.text,
             line=best.line,
             rank=best.rank,
-            remedy=known.advice(best.figures),
+            remedy=known.advice({**evidence.told, **best.figures}),
             figures=best.figures,
             stage=best.stage,
         )

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
-from mtpdeploy.core.diagnosis import Cause, Evidence, Knowledge, Stage, Verdict, diagnose
+from mtpdeploy.core.diagnosis import (
+    BEFORE_KERNELS,
+    Cause,
+    Evidence,
+    Knowledge,
+    Next,
+    Stage,
+    Verdict,
+    diagnose,
+)
 
 STRONG = {
     "box_restarted": Cause.BOX_RESTARTED,
@@ -98,15 +107,18 @@ def _first(names: Iterable[str], after: Mapping[str, str]) -> str | None:
 def _by_box(name: str, verdict: Verdict, evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdict:
     """
     The verdict by what the box told; what the log said is kept beside it.
+
+    An Xid before any kernel of the model ran is no kernel's fault that another configuration would avoid.
     """
     cause = {**STRONG, **WEAK}[name]
     if name == "segfault" and evidence.stage not in (Stage.LAUNCHED, Stage.ARGUMENTS):
         cause = Cause.CUDA_FAULT
+    passing = name == "xid" and evidence.stage in BEFORE_KERNELS
     line, last = evidence.tail[-1] if evidence.tail else (None, "")
     said = () if verdict.because else (f"log line {verdict.line}: {verdict.proof}",)
     return Verdict(
         cause=cause,
-        next=knowledge[cause].next,
+        next=Next.REPEAT if passing else knowledge[cause].next,
         proof=last,
         line=line,
         because=evidence.after[name],

@@ -2,7 +2,7 @@
 Which configuration is tried next: decided by cause, never by attempt number.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from msgspec import Struct, structs
 
@@ -55,6 +55,10 @@ class Ladder(Struct, frozen=True):
     rungs: tuple[Rung, ...]
 
 
+UNGUESSABLE = (Stage.LAUNCHED, Stage.ARGUMENTS, Stage.WEIGHTS_BEGUN)
+"""Stages at which no flag that a guess moves has mattered yet."""
+
+
 class Step(Struct, frozen=True):
     """
     What to do after a failed attempt.
@@ -99,6 +103,24 @@ def next_step(ladder: Ladder, ascent: Ascent, version: str) -> Step:
     return step
 
 
+def answering(
+    ladder: Ladder, verdict: Verdict, server: ServerSpec | None, versions: Collection[str]
+) -> tuple[Rung, ...]:
+    """
+    The rungs that answer a verdict and change something of the server that failed, cheapest first.
+
+    Of a server that is not known (None) those that answer the cause; of `versions` it may be any. None
+    where the verdict stops, or where only a guess is left and nothing that it moves has mattered yet.
+    """
+    if verdict.next is Next.STOP or (verdict.next is Next.GUESS and verdict.stage in UNGUESSABLE):
+        return ()
+    named = [rung for rung in ladder.rungs if verdict.cause in rung.causes]
+    if server is None:
+        return tuple(named)
+    does = [any(rung.change(server, verdict, one) is not None for one in versions) for rung in named]
+    return tuple(rung for rung, changes_it in zip(named, does, strict=True) if changes_it)
+
+
 def _repeat(ascent: Ascent, verdict: Verdict) -> Step:
     last = ascent.outcomes[-1]
     same = [o for o in ascent.tried(verdict.cause) if o.server == last.server]
@@ -111,7 +133,7 @@ def _repeat(ascent: Ascent, verdict: Verdict) -> Step:
 
 def _guess(ladder: Ladder, ascent: Ascent, verdict: Verdict, version: str) -> Step:
     last = ascent.outcomes[-1]
-    if last.stage in (Stage.LAUNCHED, Stage.ARGUMENTS, Stage.WEIGHTS_BEGUN):
+    if last.stage in UNGUESSABLE:
         return Step(None, None, f"nothing is known that could help: {verdict.cause}")
     unknown = [o.verdict for o in ascent.outcomes if o.verdict is not None and o.verdict.next is Next.GUESS]
     if len(unknown) > GUESSES:

@@ -6,7 +6,7 @@ import codecs
 import gzip
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import BufferedReader, RawIOBase
@@ -15,10 +15,12 @@ from typing import IO, cast
 
 from msgspec import Struct, structs
 
-from mtpdeploy.core.diagnosis import Cause, End, Evidence, Milestone, Next, Stage, Verdict, diagnose
+from mtpdeploy.core.diagnosis import Cause, End, Evidence, Milestone, Stage, Verdict, diagnose
 from mtpdeploy.core.judgement import judge
+from mtpdeploy.core.ladder import answering
 from mtpdeploy.core.lines import Lines
 from mtpdeploy.core.outcome import Outcome
+from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.wrappings import find_wrappings, unwrap
 from mtpdeploy.engines.base import EarlierStart, Engine, LogReading
 from mtpdeploy.errors import ConfigError
@@ -104,7 +106,7 @@ def hold(
     """
     try:
         with _opened(name) as file:
-            return _judge(name, file, engine.reading(version), engine, exit_status, after)
+            return _judge(name, file, engine.reading(version), engine, version, exit_status, after)
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"{name} cannot be read: {reason}", hint="give a log file, or `-`") from None
@@ -176,6 +178,7 @@ def _judge(
     file: IO[bytes],
     reading: LogReading,
     engine: Engine,
+    version: str,
     exit_status: int | None,
     after: Mapping[str, str] | None,
 ) -> Inquest:
@@ -198,6 +201,7 @@ def _judge(
     verdict = None
     if reading.fatal is not None or exit_status not in (None, 0) or evidence.findings or after is not None:
         verdict = judge(evidence, engine.knowledge)
+    versions = (version,) if version else engine.releases_of(reading.arguments)
     return Inquest(
         name=name,
         lines=count,
@@ -207,7 +211,7 @@ def _judge(
         arguments=dict(reading.arguments),
         ready=any(each.milestone.stage is Stage.READY for each in reached),
         verdict=verdict,
-        answers=_answers(engine, verdict),
+        answers=_answers(engine, verdict, engine.configured(reading.arguments), versions),
         last=last[:300],
         before=tuple(_before(start, engine) for start in reading.earlier),
     )
@@ -226,7 +230,11 @@ def with_conclusion(inquest: Inquest, outcome: Outcome | None, engine: Engine) -
     """
     if outcome is None or outcome.verdict is None or outcome.end is End.LOST or not outcome.after:
         return inquest
-    return structs.replace(inquest, verdict=outcome.verdict, answers=_answers(engine, outcome.verdict))
+    return structs.replace(
+        inquest,
+        verdict=outcome.verdict,
+        answers=_answers(engine, outcome.verdict, outcome.server, engine.releases_of(inquest.arguments)),
+    )
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:
@@ -250,11 +258,13 @@ def _seconds(stamp: str) -> float:
     return datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC).timestamp()
 
 
-def _answers(engine: Engine, verdict: Verdict | None) -> tuple[tuple[str, str], ...]:
+def _answers(
+    engine: Engine, verdict: Verdict | None, server: ServerSpec | None, versions: Collection[str]
+) -> tuple[tuple[str, str], ...]:
     """
-    The rungs of the default ladder that answer a verdict, cheapest first; none where it stops.
+    The rungs of the default ladder that answer a verdict on a server, cheapest first.
     """
-    if verdict is None or verdict.next is Next.STOP or verdict.cause is Cause.UNKNOWN:
+    if verdict is None or verdict.cause is Cause.UNKNOWN:
         return ()
-    rungs = engine.ladders["default"].rungs
-    return tuple((rung.name, rung.gives_up) for rung in rungs if verdict.cause in rung.causes)
+    rungs = answering(engine.ladders["default"], verdict, server, versions)
+    return tuple((rung.name, rung.gives_up) for rung in rungs)

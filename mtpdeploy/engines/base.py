@@ -112,7 +112,9 @@ class Engine(Struct, frozen=True):
     forecast whether asking for fewer requests would run more. `reading(version)` reads its log; "" is an
     unknown version. `patience` is how many seconds a stage may pass without any sign of work; `is_echo(line)`
     says of a log line that it only answers a question of health. `unapplied(server, info, version)` says what
-    runs otherwise than asked for, from what the running server tells of itself.
+    runs otherwise than asked for, from what the running server tells of itself. `configured(arguments)` is the
+    server that a log's resolved arguments tell of, None where it told none; `releases_of(arguments)` the
+    releases that print them so.
     """
 
     name: str
@@ -126,3 +128,5 @@ class Engine(Struct, frozen=True):
     patience: dict[Stage, float]
     is_echo: Callable[[str], bool]
     unapplied: Callable[[ServerSpec, dict[str, Any], str], tuple[str, ...]]
+    configured: Callable[[Mapping[str, str]], ServerSpec | None]
+    releases_of: Callable[[Mapping[str, str]], tuple[str, ...]]

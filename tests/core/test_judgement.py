@@ -179,6 +179,18 @@ class TestTheLogIsSilent:
         """
         assert cause is verdict("segfault", status=139, stage=stage).cause
 
+    @pytest.mark.parametrize(
+        ("stage", "after"), [(Stage.WEIGHTS_BEGUN, Next.REPEAT), (Stage.GRAPHS_BEGUN, Next.CLIMB)]
+    )
+    def test_a_fault_of_the_gpu_before_any_kernel_of_the_model_ran(self, stage: Stage, after: Next) -> None:
+        """
+        The same again, as no other configuration avoids what had not run.
+        """
+        found = verdict("xid", stage=stage)
+
+        assert (Cause.CUDA_FAULT, after) == (found.cause, found.next)
+        assert ("start the same again" in found.remedy) is (after is Next.REPEAT)
+
     def test_what_is_unknown_is_said_of_a_silent_death(self) -> None:
         """
         Somebody who reads `killed from outside` learns what could not be looked at.

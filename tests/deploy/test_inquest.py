@@ -40,6 +40,9 @@ def test_packed_and_wrapped(tmp_path: Path) -> None:
     assert hold(str(bare), SGLANG).verdict == hold(str(packed), SGLANG).verdict
 
 
+HICACHE_RUNGS = ["smaller-hierarchical-cache", "no-hierarchical-cache"]
+
+
 def test_a_beginning_that_is_missing(tmp_path: Path) -> None:
     """
     A log that was cut at its head still tells its cause, and what stages are left of it.
@@ -53,6 +56,43 @@ def test_a_beginning_that_is_missing(tmp_path: Path) -> None:
 
     assert held.verdict is not None
     assert Cause.MODEL_INCOMPLETE is held.verdict.cause
+
+
+@pytest.mark.parametrize(
+    ("stage", "arguments", "message", "answers"),
+    [
+        (
+            "weights loaded",
+            "speculative_algorithm=None, enable_hierarchical_cache=False, cuda_graph_max_bs=256",
+            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+            ["more-static-memory"],
+        ),
+        (
+            "weights loaded",
+            "speculative_algorithm='EAGLE', speculative_num_steps=1, max_running_requests=48",
+            "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
+            ["fewer-requests", "more-static-memory", "bf16-state", "fewest-requests", "without-mtp"],
+        ),
+        ("sized", "enable_hierarchical_cache=False", "MemoryError", []),
+        ("sized", "enable_hierarchical_cache=True", "MemoryError", HICACHE_RUNGS),
+        ("arguments", "tp_size=2", "AssertionError: SGLANG_X is not set", []),
+    ],
+)
+def test_only_rungs_that_change_the_server_of_the_log(
+    tmp_path: Path, stage: str, arguments: str, message: str, answers: list[str]
+) -> None:
+    """
+    What the resolved arguments say is off cannot be given up, nor guessed at before it mattered.
+    """
+    lines = start_until(stage)
+    lines[0] = lines[0].replace("tp_size=1", arguments)
+    log = tmp_path / "server.log"
+    log.write_text("\n".join([*lines, *scheduler_exception(message)]) + "\n")
+
+    held = hold(str(log), SGLANG)
+
+    assert held.verdict is not None
+    assert answers == [name for name, _ in held.answers]
 
 
 def test_a_healthy_log_has_no_verdict() -> None:

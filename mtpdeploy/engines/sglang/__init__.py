@@ -4,6 +4,7 @@ What is known about SGLang 0.5.6 to 0.5.23: the engine, assembled from the files
 
 from mtpdeploy.core.diagnosis import Stage
 from mtpdeploy.engines.base import Engine
+from mtpdeploy.engines.sglang import server_args
 from mtpdeploy.engines.sglang.applied import unapplied
 from mtpdeploy.engines.sglang.causes import KNOWLEDGE
 from mtpdeploy.engines.sglang.flags import command
@@ -49,5 +50,7 @@ SGLANG = Engine(
     ladders=LADDERS,
     patience=PATIENCE,
     is_echo=is_echo,
+    configured=server_args.configured,
+    releases_of=server_args.releases_of,
     unapplied=lambda server, info, version: tuple(map(str, unapplied(server, info, version))),
 )

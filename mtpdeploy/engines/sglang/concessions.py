@@ -7,7 +7,7 @@ None where there is nothing to give. Flags bear the names of the newest release.
 
 from collections.abc import Callable
 
-from mtpdeploy.core.diagnosis import Cause, Verdict
+from mtpdeploy.core.diagnosis import BEFORE_KERNELS, Cause, Stage, Verdict
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.engines.sglang.flag_table import Version, parse_version
 
@@ -30,6 +30,18 @@ BUILD_JOBS = "2"
 
 WATCHDOG_SECONDS = 1800
 """SGLang itself recommends 1800 s where kernels are built during a warm-up (0.5.9, environ.py)."""
+
+
+AFTER_GRAPHS_BEGUN = (
+    Stage.GRAPHS_BEGUN,
+    Stage.GRAPHS_CAPTURED,
+    Stage.DRAFT_BEGUN,
+    Stage.DRAFT_LOADED,
+    Stage.SIZED,
+    Stage.LISTENING,
+    Stage.READY,
+)
+"""Stages at which graphs exist, the draft's among them up to 0.5.13."""
 
 
 def release(version: str) -> tuple[int, ...]:
@@ -83,8 +95,9 @@ def no_radix_cache(server: ServerSpec, verdict: Verdict, version: str) -> Server
 
     From 0.5.10 to 0.5.13 extra_buffer is refused without the radix cache, so the strategy goes with it.
     """
-    del verdict
     if server.flags.get("disable_radix_cache") or server.flags.get("enable_hierarchical_cache"):
+        return None
+    if _before_kernels(verdict):
         return None
     strategy = server.flags.get(STRATEGY)
     drop = (0, 5, 10) <= release(version) <= (0, 5, 13) and strategy not in (None, "no_buffer")
@@ -106,7 +119,7 @@ def triton_attention(server: ServerSpec, verdict: Verdict, version: str) -> Serv
     Triton itself needs gcc and the Python headers, so where those are missing it cannot help.
     """
     del version
-    if "C compiler" in verdict.proof or "Python.h" in verdict.proof:
+    if "C compiler" in verdict.proof or "Python.h" in verdict.proof or _before_kernels(verdict):
         return None
     changes: dict[str, str | None] = dict.fromkeys(name for name in BACKENDS if name in server.flags)
     changes["attention_backend"] = "triton"
@@ -146,6 +159,8 @@ def no_decode_graphs(server: ServerSpec, verdict: Verdict, version: str) -> Serv
     """
     given = ("disable_cuda_graph", "disable_decode_cuda_graph")
     if verdict.figures.get("capturing_prefill") or any(server.flags.get(name) for name in given):
+        return None
+    if verdict.stage is not None and verdict.stage not in AFTER_GRAPHS_BEGUN:
         return None
     if release(version) < (0, 5, 14):
         return server.with_flags(disable_cuda_graph=True)
@@ -315,10 +330,17 @@ def without_mtp(server: ServerSpec, verdict: Verdict, version: str) -> ServerSpe
     """
     No speculation at all, where the server's table allows that.
     """
-    del verdict, version
-    if server.mtp is None or not server.allow_without_mtp:
+    del version
+    if server.mtp is None or not server.allow_without_mtp or _before_kernels(verdict):
         return None
     return server.with_flags(**dict.fromkeys(n for n in server.flags if n.startswith("speculative_")))
+
+
+def _before_kernels(verdict: Verdict) -> bool:
+    """
+    Whether a crash came before anything that a concession exchanges had run.
+    """
+    return verdict.cause is Cause.CUDA_FAULT and verdict.stage in BEFORE_KERNELS
 
 
 def _unless_same(server: ServerSpec, conceded: ServerSpec) -> ServerSpec | None:

@@ -154,7 +154,7 @@ def column_for(version: Version | None) -> tuple[Version, bool]:
 
     That is the newest one not after it; the oldest for anything older, the newest for an unknown version.
     """
-    columns = _versions()
+    columns = releases()
     if version is None:
         return columns[-1], False
     column = _column(version)
@@ -203,7 +203,7 @@ def known_since(flag: Flag) -> Version:
     """
     The first release of the table that takes the flag, under whatever name.
     """
-    return _versions()[flag.shapes[0].span[0]]
+    return releases()[flag.shapes[0].span[0]]
 
 
 def known_until(flag: Flag) -> Version | None:
@@ -211,7 +211,7 @@ def known_until(flag: Flag) -> Version | None:
     The last release that takes the flag, or None where the newest one does.
     """
     last = flag.shapes[-1].span[1]
-    return None if last == len(_versions()) - 1 else _versions()[last]
+    return None if last == len(releases()) - 1 else releases()[last]
 
 
 def why_unknown(flag: Flag, version: Version | None) -> str:
@@ -299,7 +299,7 @@ def _wrong_one(flag: Flag, shape: Shape, value: object) -> str | None:
         return f"{flag.name} takes {wanted}, not {value!r}"
     if shape.choices is None or value in shape.choices:
         return None
-    release = _versions()[shape.span[1]]
+    release = releases()[shape.span[1]]
     return f"{flag.name} takes one of {', '.join(map(str, shape.choices))} (SGLang {release}), not {value!r}"
 
 
@@ -368,11 +368,11 @@ def _within(spans: Iterable[Span], column: int) -> bool:
 
 
 def _after(version: Version) -> Version:
-    return _versions()[_versions().index(version) + 1]
+    return releases()[releases().index(version) + 1]
 
 
 def _column(version: Version | None) -> int:
-    columns = _versions()
+    columns = releases()
     if version is None:
         return len(columns) - 1
     return max(sum(column <= version for column in columns) - 1, 0)
@@ -384,7 +384,10 @@ def _table() -> _Table:
 
 
 @functools.cache
-def _versions() -> tuple[Version, ...]:
+def releases() -> tuple[Version, ...]:
+    """
+    The releases that the table knows, the oldest first.
+    """
     return tuple(version for text in _table().versions if (version := parse_version(text)))
 
 

@@ -12,7 +12,7 @@ from mtpdeploy.core.diagnosis import Cause, Stage, Verdict
 from mtpdeploy.core.ladder import NARROWEST
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.engines.sglang.concessions import STRATEGY, release
-from mtpdeploy.engines.sglang.server_args import POOLS, POOLS_DONE
+from mtpdeploy.engines.sglang.server_args import POOLS, POOLS_DONE, STATE
 
 FRACTION = "mem_fraction_static"
 
@@ -314,8 +314,10 @@ def _state_matters(server: ServerSpec, verdict: Verdict, version: str) -> bool:
     For OOM_KV_POOL only where the state takes its share whatever the memory (1.6, 1.8): slots given by
     number (0.5.7 on), a slot for every request (radix cache off), or intermediate states of every
     request taken off the top (MTP, 0.5.7 to 0.5.12); and never where SGLang says that the weights
-    alone are above the fraction.
+    alone are above the fraction. Pools without any recurrent state show a model that has none.
     """
+    if verdict.cause is Cause.OOM_POOLS and verdict.figures.get(STATE) == 0:
+        return False
     if verdict.cause is not Cause.OOM_KV_POOL:
         return True
     floor, now = verdict.figures.get("floor"), _fraction(server, verdict)

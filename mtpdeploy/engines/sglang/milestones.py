@@ -76,8 +76,34 @@ ARGUMENTS = (
 )
 """What is read from the server_args line. Never `api_key`: the line holds it in the clear."""
 
+FOR_RUNGS = (
+    "page_size",
+    "hicache_ratio",
+    "disable_cuda_graph",
+    "disable_decode_cuda_graph",
+    "disable_prefill_cuda_graph",
+    "cuda_graph_backend_decode",
+    "cuda_graph_backend_prefill",
+    "prefill_attention_backend",
+    "decode_attention_backend",
+    "speculative_draft_attention_backend",
+    "speculative_draft_model_path",
+    "speculative_draft_model_quantization",
+    "sampling_backend",
+    "linear_attn_backend",
+    "linear_attn_decode_backend",
+    "linear_attn_prefill_backend",
+    "linear_attn_verify_backend",
+    "enable_linear_replayssm",
+    "enable_linear_replayssm_spec",
+    "mamba_track_interval",
+    "cpu_offload_gb",
+    "disable_custom_all_reduce",
+)
+"""What else is read there: what concessions change, and nobody needs to read in a log of stages."""
+
 _ARGUMENT = re.compile(
-    r"[({ ]'?(" + "|".join(ARGUMENTS) + r")'?(?:=|: )('[^']*'|[-+.\w]+)",
+    r"[({ ]'?(" + "|".join(ARGUMENTS + FOR_RUNGS) + r")'?(?:=|: )('[^']*'|[-+.\w]+)",
 )
 _AVAIL = re.compile(r"avail mem=(-?[\d.]+) GB")
 _USAGE = re.compile(r"mem usage=(-?[\d.]+) GB")

@@ -2,7 +2,7 @@
 Remedies with the figures that a failure printed; each returns None where the log lacks one it needs.
 
 What they advise is what the rungs do, by the same arithmetic. Figures are those of `matching` and of the
-reading; memory is told in MiB or GiB as torch and SGLang print it, host memory in GB of 10^9 bytes.
+reading; memory is told in MiB or GiB as torch and SGLang print it.
 """
 
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from mtpdeploy.engines.sglang.server_args import (
     POOLS_DONE,
     RADIX_CACHE,
     SPECULATES,
+    STATE,
 )
 
 Figures = Mapping[str, float]
-
-RESERVE_GB = 10
-"""What the hierarchical cache leaves of the host's free memory (0.5.6-0.5.23, mem_cache)."""
 
 
 def smaller_pools(figures: Figures) -> str | None:
     """
     An allocation failed among the pools.
     """
+    if figures.get(STATE) == 0:
+        return _lower_fraction(figures, "end what else holds the GPU's memory (nvidia-smi)")
     return _lower_fraction(figures, "ask for fewer running requests")
 
 
@@ -183,7 +183,7 @@ def state_slots(figures: Figures) -> str | None:
     All slots of recurrent state were taken.
     """
     running = figures.get("effective_running_requests")
-    without = "" if _no_hicache(figures) else ", or leave the hierarchical cache out"
+    without = "" if no_hicache(figures) else ", or leave the hierarchical cache out"
     if running is not None:
         return (
             f"{running:g} requests were to run at the same time, and some need more than one slot: halve "
@@ -201,7 +201,7 @@ def pool_check(figures: Figures) -> str | None:
     """
     SGLang's bookkeeping of the pools is wrong, without a hierarchical cache.
     """
-    if not _no_hicache(figures):
+    if not no_hicache(figures):
         return None
     return (
         "A fault of SGLang's own bookkeeping, not of memory: leave the radix cache out "
@@ -220,83 +220,6 @@ def tokens(figures: Figures) -> str | None:
         f"A batch asked for {asked:g} tokens, and {left:g} were left or could be freed by the count: lower "
         "max_running_requests, context_length or the draft tokens. mem_fraction_static is not the lever."
     )
-
-
-def host_cache(figures: Figures) -> str | None:
-    """
-    The hierarchical cache asked for more host memory than there is.
-    """
-    asked, free = figures.get("requested_gb"), figures.get("free_gb")
-    if asked is None or free is None:
-        return None
-    kept = f" ({RESERVE_GB} GB of that SGLang leaves alone)" if free >= asked else ""
-    return (
-        f"Asked for {asked:g} GB of host memory, {free:g} GB were free{kept}: lower hicache_size "
-        "(for a hybrid "
-        "model it is taken twice from 0.5.10 to 0.5.16), or leave the hierarchical cache out."
-    )
-
-
-def host_allocation(figures: Figures) -> str | None:
-    """
-    The host refused one allocation.
-    """
-    asked = figures.get("host_bytes")
-    off = _no_hicache(figures)
-    if asked is None and not off:
-        return None
-    told = "The box or its container has too little host memory" if asked is None else ""
-    told = told or f"Asked the host for {asked / 1e9 if asked else 0:.1f} GB at once"
-    if off:
-        return f"{told}: rent more RAM, raise the container's limit, or end what else holds it (`free -g`)."
-    return f"{told}: leave the hierarchical cache out or make it smaller, or rent more RAM."
-
-
-def pinning(figures: Figures) -> str | None:
-    """
-    Host memory could not be pinned, without a hierarchical cache.
-    """
-    if not _no_hicache(figures):
-        return None
-    return (
-        "The driver refused to pin host memory, and the hierarchical cache is off: look at the container's "
-        "limits (`ulimit -l`) and the box's free memory, or use a newer SGLang."
-    )
-
-
-def killed_for_memory(figures: Figures) -> str | None:
-    """
-    The host ran out of memory: the hierarchical cache is the lever only where it is on, and allocated.
-    """
-    on = figures.get(HIERARCHICAL_CACHE)
-    if on is None:
-        return None
-    if on and POOLS_DONE in figures:
-        return (
-            "The box or its container ran out of host memory while the hierarchical cache was on: make it "
-            "smaller (hicache_size), leave it out, or rent more RAM (`dmesg -T | grep -i oom` tells more)."
-        )
-    return (
-        "The box or its container ran out of host memory (`dmesg -T | grep -i oom`): rent more RAM, raise "
-        "the container's limit, or end what else holds it (`free -g`)."
-    )
-
-
-def killed(figures: Figures) -> str | None:
-    """
-    Killed, and nothing says by whom; where the kernel counted no kill for memory, it was for something else.
-    """
-    if figures.get("oom_kills") == 0:
-        return (
-            "The kernel counted no kill for memory: look for who else ended it, such as a time limit, a "
-            "supervisor, or a person on the box (`dmesg -T`, the provider's console)."
-        )
-    if figures.get(HIERARCHICAL_CACHE) and POOLS_DONE in figures:
-        return (
-            "Often that is host memory, and the hierarchical cache, which is on, takes most of it; but "
-            "nothing here proves it: `dmesg -T | grep -i oom` on the box tells, or the provider's console."
-        )
-    return None
 
 
 def context(figures: Figures) -> str | None:
@@ -347,6 +270,18 @@ def kernel(figures: Figures) -> str | None:
     )
 
 
+def crash(figures: Figures) -> str | None:
+    """
+    A crash before any kernel of the model ran.
+    """
+    if figures.get("kernels_ran") != 0:
+        return None
+    return (
+        "No kernel of the model had run yet, so no flag is known to matter: start the same again. If it "
+        "comes back, look at the driver, or rent another box."
+    )
+
+
 def watchdog(figures: Figures) -> str | None:
     """
     How long a forward took.
@@ -374,7 +309,10 @@ def port(figures: Figures) -> str | None:
     )
 
 
-def _no_hicache(figures: Figures) -> bool:
+def no_hicache(figures: Figures) -> bool:
+    """
+    Whether the log says that the hierarchical cache is off.
+    """
     return figures.get(HIERARCHICAL_CACHE) == 0
 
 

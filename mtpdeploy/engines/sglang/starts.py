@@ -309,7 +309,8 @@ class Start:
         self.arguments = milestones.arguments_of(body)
         figures = milestones.numbers(self.arguments)
         self.figures.update(figures)
-        text = "server_args: " + ", ".join(f"{name}={value}" for name, value in self.arguments.items())
+        shown = [(name, self.arguments[name]) for name in self.arguments if name in milestones.ARGUMENTS]
+        text = "server_args: " + ", ".join(f"{name}={value}" for name, value in shown)
         return self._tell(Milestone(Stage.ARGUMENTS, number, text, figures), "")
 
     def _reached(self, number: int, rank: str, body: str) -> list[Milestone]:

@@ -345,6 +345,7 @@ class TestRootCause:
             "weights_gib": 51.05,
             "free_after_pools_gib": 20.0,
             "pools_gib": pytest.approx(29.42),
+            "recurrent_state": 1.0,
         } == reading.findings[0].figures
 
 

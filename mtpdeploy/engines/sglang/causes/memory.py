@@ -3,7 +3,7 @@ Causes of memory: of the GPU, of the host, of the pools.
 """
 
 from mtpdeploy.core.diagnosis import Cause, Knowledge, Next
-from mtpdeploy.engines.sglang import remedies
+from mtpdeploy.engines.sglang import host_remedies, remedies
 
 KNOWLEDGE: dict[Cause, Knowledge] = {
     Cause.OOM_KV_POOL: Knowledge(
@@ -71,7 +71,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.CLIMB,
         "Make the hierarchical cache smaller (hicache_size, GB; for a hybrid model it is taken twice from "
         "0.5.10 to 0.5.16), or leave it out.",
-        remedies.host_cache,
+        host_remedies.host_cache,
     ),
     Cause.HOST_POOL_TOO_SMALL: Knowledge(
         Next.CLIMB,
@@ -82,25 +82,25 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.CLIMB,
         "The driver refused to pin that much host memory in one piece: make the hierarchical cache smaller "
         "(hicache_size), leave it out, or use a newer SGLang, which pins in pieces.",
-        remedies.pinning,
+        host_remedies.pinning,
     ),
     Cause.HOST_ALLOCATION: Knowledge(
         Next.CLIMB,
         "The box or its container has too little host memory: leave the hierarchical cache out or make it "
         "smaller, or rent more RAM.",
-        remedies.host_allocation,
+        host_remedies.host_allocation,
     ),
     Cause.HOST_OOM_KILLED: Knowledge(
         Next.CLIMB,
         "A process was killed with SIGKILL, most likely because the box or its container ran out of host "
         "memory (`dmesg -T | grep -i oom`). Rent more RAM; where the hierarchical cache is on, leave it out.",
-        remedies.killed_for_memory,
+        host_remedies.killed_for_memory,
     ),
     Cause.KILLED: Knowledge(
         Next.REPEAT,
         "Often that is host memory, but nothing here proves it: `dmesg -T | grep -i oom` on the box tells, "
         "or the provider's console.",
-        remedies.killed,
+        host_remedies.killed,
     ),
     Cause.SHARED_MEMORY_FULL: Knowledge(
         Next.STOP,

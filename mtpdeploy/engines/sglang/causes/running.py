@@ -3,7 +3,7 @@ Causes in ports, processes and what runs: crashes, hangs, silence.
 """
 
 from mtpdeploy.core.diagnosis import Cause, Knowledge, Next
-from mtpdeploy.engines.sglang import remedies
+from mtpdeploy.engines.sglang import host_remedies, remedies
 
 KNOWLEDGE: dict[Cause, Knowledge] = {
     Cause.PORT_TAKEN: Knowledge(
@@ -37,6 +37,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.CLIMB,
         "A kernel crashed: use another attention_backend or mamba_radix_cache_strategy, or another SGLang "
         "version.",
+        remedies.crash,
     ),
     Cause.GPU_FAULT: Knowledge(
         Next.STOP,
@@ -99,7 +100,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         Next.REPEAT,
         "Something outside SGLang ended it, or it crashed without a word. Often that is host memory, but "
         "nothing here proves it: `dmesg -T | grep -i oom` on the box tells, or the provider's console.",
-        remedies.killed,
+        host_remedies.killed,
     ),
     Cause.BOX_RESTARTED: Knowledge(
         Next.REPEAT,
