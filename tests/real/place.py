@@ -4,11 +4,13 @@ A box whose server is the real SGLang: an OpenSSH server on loopback, hosts.toml
 
 import contextlib
 import getpass
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
@@ -160,6 +162,16 @@ class Box:
         """
         os.kill(self.pid(role), number)
 
+    def spoil(self, model: str, **changes: Any) -> Path:
+        """
+        A copy of a tiny model with another config.json.
+        """
+        copy = Path(tempfile.mkdtemp(prefix=f"{model}-", dir=self.folder))
+        shutil.copytree(self.installed.models / model, copy, dirs_exist_ok=True)
+        config = copy / "config.json"
+        config.write_text(json.dumps({**json.loads(config.read_text()), **changes}))
+        return copy
+
     def by_hand(self, *flags: str) -> subprocess.Popen[bytes]:
         """
         Start a server as somebody would at a prompt.
@@ -248,4 +260,5 @@ def _kill(pid: int) -> None:
 def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    # A text of JSON is one of TOML as well, for what stands here.
+    return json.dumps(value) if isinstance(value, str) else str(value)
