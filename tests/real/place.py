@@ -172,18 +172,18 @@ class Box:
         config.write_text(json.dumps({**json.loads(config.read_text()), **changes}))
         return copy
 
-    def by_hand(self, *flags: str) -> subprocess.Popen[bytes]:
+    def by_hand(self, *flags: str, log: Path | None = None) -> subprocess.Popen[bytes]:
         """
         Start a server as somebody would at a prompt.
         """
         words = [str(self.installed.python), "-m", "sglang.launch_server", "--device", "cpu", *flags]
-        with (self.folder / "by-hand.log").open("wb") as log:
+        with (log or self.folder / "by-hand.log").open("wb") as said:
             return subprocess.Popen(
                 words,
                 env={**os.environ, **ENVIRONMENT},
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=said,
+                stderr=said,
                 start_new_session=True,
             )
 
