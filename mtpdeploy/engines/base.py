@@ -108,13 +108,13 @@ class Engine(Struct, frozen=True):
 
     `command(server, python, version)` builds the command for the version on the box and raises ConfigError
     for a flag that this version does not know. `forecast(server, model, version, card, weights, seen)` says
-    what the version will make of it before it is launched; `with_fewer(server, forecast, predict)` adds to a
-    forecast whether asking for fewer requests would run more. `reading(version)` reads its log; "" is an
-    unknown version. `patience` is how many seconds a stage may pass without any sign of work; `is_echo(line)`
-    says of a log line that it only answers a question of health. `unapplied(server, info, version)` says what
-    runs otherwise than asked for, from what the running server tells of itself. `configured(arguments)` is the
-    server that a log's resolved arguments tell of, None where it told none; `releases_of(arguments)` the
-    releases that print them so.
+    what the version will make of it before it is launched; `with_fewer(server, forecast, predict)` adds to
+    a forecast whether asking for fewer requests would run more. `reading(version)` reads its log; "" is an
+    unknown version. `patience` is how many seconds a stage may pass without any sign of work;
+    `is_echo(line)` says of a log line that it only answers a question of health. `unapplied(server, info,
+    version)` says what runs otherwise than asked for, from what the running server tells of itself.
+    `configured(arguments)` is the server that a log's resolved arguments tell of, None where it told none;
+    `releases_of(arguments)` the releases that print them so.
     """
 
     name: str
