@@ -32,10 +32,7 @@ def command(version: str | None, python: str, **asked: Any) -> int:
     from mtpdeploy.deploy.order import Options  # noqa: PLC0415
     from mtpdeploy.deploy.rehearsal import script_for  # noqa: PLC0415
     from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
-    from mtpdeploy.engines.sglang.flag_table import (  # noqa: PLC0415
-        NEWEST,
-        parse_version,
-    )
+    from mtpdeploy.engines.sglang.versions import NEWEST, parse_version  # noqa: PLC0415
     from mtpdeploy.errors import ConfigError  # noqa: PLC0415
 
     order = order_from(options.Asked(**asked), Options(), needs_host=False)

@@ -10,7 +10,8 @@ from msgspec import Struct, ValidationError, convert, structs
 
 from mtpdeploy.demo.home import H100, PLACED, RTX_PRO_6000, STAGES, Hostile, stages_of
 from mtpdeploy.demo.wire import Wire
-from mtpdeploy.engines.sglang.flag_table import NEWEST, Version, column_for, parse_version
+from mtpdeploy.engines.sglang.flag_table import column_for
+from mtpdeploy.engines.sglang.versions import NEWEST, Version, parse_version
 from mtpdeploy.errors import ConfigError
 
 CARDS = {"rtx-pro-6000": RTX_PRO_6000, "h100": H100}

@@ -3,17 +3,8 @@ import itertools
 import pytest
 
 from mtpdeploy.engines.sglang import flag_table
-from mtpdeploy.engines.sglang.flag_table import (
-    NEWEST,
-    SHORTHANDS,
-    Span,
-    Spelling,
-    Version,
-    find,
-    negation,
-    parse_version,
-    spell,
-)
+from mtpdeploy.engines.sglang.flag_table import SHORTHANDS, Span, Spelling, find, negation, spell
+from mtpdeploy.engines.sglang.versions import NEWEST, Version, parse_version
 
 TABLE = flag_table._table()
 RELEASES = [version for text in TABLE.versions if (version := parse_version(text))]

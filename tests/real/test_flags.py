@@ -12,8 +12,9 @@ import pytest
 
 from mtpdeploy.core.diagnosis import Cause
 from mtpdeploy.core.server import FlagValue, ServerSpec
-from mtpdeploy.engines.sglang.flag_table import NEWEST, _table, negation, spell
+from mtpdeploy.engines.sglang.flag_table import _table, negation, spell
 from mtpdeploy.engines.sglang.flags import command
+from mtpdeploy.engines.sglang.versions import NEWEST
 from tests.deploy.place import FITTING, SEED
 from tests.engines.sglang.ascents import Climb, failed
 from tests.real.installation import Installation

@@ -7,7 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from mtpdeploy.core.server import ServerSpec
-from mtpdeploy.engines.sglang.flag_table import field_name, find, parse_version
+from mtpdeploy.engines.sglang.flag_table import field_name, find
+from mtpdeploy.engines.sglang.versions import parse_version
 
 BY_DESIGN = {("speculative_algorithm", "nextn", "eagle")}
 """

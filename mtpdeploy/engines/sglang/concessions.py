@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from mtpdeploy.core.diagnosis import BEFORE_KERNELS, Cause, Stage, Verdict
 from mtpdeploy.core.server import ServerSpec
-from mtpdeploy.engines.sglang.flag_table import Version, parse_version
+from mtpdeploy.engines.sglang.versions import Version, parse_version
 
 Change = Callable[[ServerSpec, Verdict, str], ServerSpec | None]
 

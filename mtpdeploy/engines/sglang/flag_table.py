@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from mtpdeploy.core.server import FlagValue
+from mtpdeploy.engines.sglang.versions import Version, parse_version
 
 Span = tuple[int, int]
 """First and last column of the table, both included; a column is a release."""
@@ -35,30 +36,9 @@ SIZE_SUFFIXES = {
 }  # fmt: skip
 """The suffixes of `human_readable_int` (SGLang 0.5.10-0.5.23, srt/utils/common.py)."""
 
-_VERSION = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.post(\d+))?((?:[.-]?(?:a|b|rc|dev)\d*)*)(?:\+[\w.-]+)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _TRUE = {"true", "yes", "on", "1"}
 _FALSE = {"false", "no", "off", "0"}
-
-
-class Version(Struct, frozen=True, order=True):
-    """
-    A version of SGLang; a post release comes after its release.
-
-    `before` marks a build on the way to it (`rc1`, `.dev3`), which goes by the release of its number.
-    """
-
-    release: tuple[int, ...]
-    post: int = 0
-    before: str = ""
-
-    def __str__(self) -> str:
-        number = ".".join(map(str, self.release))
-        return (f"{number}.post{self.post}" if self.post else number) + self.before
-
-
-NEWEST = Version((0, 5, 23))
-"""The newest release that the table knows."""
 
 
 class Shape(Struct, frozen=True):
@@ -135,17 +115,6 @@ class _Table(Struct, frozen=True):
     versions: tuple[str, ...]
     flags: tuple[Flag, ...]
     variables: tuple[_Variable, ...]
-
-
-def parse_version(text: str) -> Version | None:
-    """
-    Read a version; None for what has no number of a release: `0.0.0.dev0`, a fork's name.
-    """
-    match = _VERSION.fullmatch(text.strip())
-    if match is None:
-        return None
-    release = tuple(map(int, match[1].split(".")))
-    return Version(release, int(match[2] or 0), match[3]) if any(release) else None
 
 
 def column_for(version: Version | None) -> tuple[Version, bool]:

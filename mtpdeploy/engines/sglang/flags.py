@@ -7,9 +7,7 @@ from msgspec import json
 from mtpdeploy.core.server import FlagValue, ServerSpec
 from mtpdeploy.engines.base import Command
 from mtpdeploy.engines.sglang.flag_table import (
-    NEWEST,
     Flag,
-    Version,
     check_value,
     column_for,
     env_default,
@@ -18,10 +16,10 @@ from mtpdeploy.engines.sglang.flag_table import (
     find,
     nearest,
     negation,
-    parse_version,
     spell,
     why_unknown,
 )
+from mtpdeploy.engines.sglang.versions import NEWEST, Version, parse_version
 from mtpdeploy.errors import ConfigError
 
 FIRST = ("model_path", "host", "port")

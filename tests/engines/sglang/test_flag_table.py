@@ -2,9 +2,7 @@ import pytest
 
 from mtpdeploy.core.server import FlagValue, ServerSpec
 from mtpdeploy.engines.sglang.flag_table import (
-    NEWEST,
     Flag,
-    Version,
     check_value,
     column_for,
     env_default,
@@ -15,11 +13,11 @@ from mtpdeploy.engines.sglang.flag_table import (
     known_until,
     nearest,
     parse_text,
-    parse_version,
     spell,
     why_unknown,
 )
 from mtpdeploy.engines.sglang.flags import command
+from mtpdeploy.engines.sglang.versions import NEWEST, Version, parse_version
 from mtpdeploy.errors import ConfigError
 
 

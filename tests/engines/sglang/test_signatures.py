@@ -4,8 +4,9 @@ import pytest
 
 from mtpdeploy.core.diagnosis import Cause, Signature, Stage
 from mtpdeploy.engines.sglang import signatures
-from mtpdeploy.engines.sglang.flag_table import column_for, parse_version
+from mtpdeploy.engines.sglang.flag_table import column_for
 from mtpdeploy.engines.sglang.matching import figures_of, match
+from mtpdeploy.engines.sglang.versions import parse_version
 from tests.engines.sglang import recorded
 from tests.engines.sglang.recorded import main_exception, read
 

@@ -19,7 +19,6 @@ from functools import lru_cache
 from msgspec import Struct
 
 from mtpdeploy.core.diagnosis import Signature
-from mtpdeploy.engines.sglang.flag_table import parse_version
 from mtpdeploy.engines.sglang.signatures import flags, gpus, kernels, memory, model, network, processes
 from mtpdeploy.engines.sglang.signatures.ordinary import (
     ORDINARY_DETOKENIZER,
@@ -29,6 +28,7 @@ from mtpdeploy.engines.sglang.signatures.ordinary import (
     WARMUP,
 )
 from mtpdeploy.engines.sglang.signatures.origins import ORIGINS
+from mtpdeploy.engines.sglang.versions import parse_version
 
 __all__ = (
     "EXCEPTIONS",

@@ -9,7 +9,7 @@ from mtpdeploy.core.memory import Card, Fit, Forecast, Line, Seen, Weights
 from mtpdeploy.core.model import ModelShape
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.units import GIB, MIB
-from mtpdeploy.engines.sglang.flag_table import column_for, parse_version
+from mtpdeploy.engines.sglang.flag_table import column_for
 from mtpdeploy.engines.sglang.sizing.asked import Asked, read_asked
 from mtpdeploy.engines.sglang.sizing.division import UNNAMED_BYTES, Loads, least_free
 from mtpdeploy.engines.sglang.sizing.explain import reason
@@ -40,6 +40,7 @@ from mtpdeploy.engines.sglang.sizing.sense import (
 )
 from mtpdeploy.engines.sglang.sizing.state import conv_bytes, slots_per_request, ssm_bytes
 from mtpdeploy.engines.sglang.sizing.strategy import is_on
+from mtpdeploy.engines.sglang.versions import parse_version
 
 WEIGHTS_UNCERTAINTY = 0.05
 """Share by which weights worked out from a shape may be off: 0.2 to 0.9 % of three bf16 models in logs, more
