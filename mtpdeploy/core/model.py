@@ -78,8 +78,9 @@ class ModelShape(Struct, frozen=True):
     latent attention keeps of a token and layer, in elements, 0 elsewhere. `mtp_layers` are the layers of its
     own draft (multi-token prediction). `weight_bits` is the width of a quantized weight, 16 where nothing is
     quantized; `kv_cache_dtype` what the checkpoint was quantized for. `tied` says that the vocabulary table
-    serves as the head, too. `unread` names what could not be understood and is left out of a plan, `guessed`
-    says what was made of what config.json leaves open: no verdict on a guess is certain.
+    serves as the head, too. `heads` are those of the queries. `unread` names what could not be understood
+    and is left out of a plan, `guessed` says what was made of what config.json leaves open: no verdict on a
+    guess is certain.
     """
 
     architecture: str
@@ -100,6 +101,7 @@ class ModelShape(Struct, frozen=True):
     weight_bits: float = 16
     kv_cache_dtype: str = ""
     tied: bool = False
+    heads: int = 0
     unread: tuple[str, ...] = ()
     guessed: tuple[str, ...] = ()
 
@@ -170,6 +172,7 @@ def _shape(config: dict[str, Any], inner: dict[str, Any]) -> ModelShape:
         weight_bits=_weight_bits(config, inner),
         kv_cache_dtype=_kv_cache_dtype(config, inner),
         tied=_tied(config, inner),
+        heads=heads,
         unread=unread,
         guessed=(*kinds.guessed, *_guessed(inner, kinds)),
     )

@@ -10,6 +10,7 @@ from mtpdeploy.engines.sglang.concessions import STRATEGY
 from mtpdeploy.engines.sglang.sizing.asked import Asked
 from mtpdeploy.engines.sglang.sizing.pools import Refusal
 from mtpdeploy.engines.sglang.sizing.strategy import is_on, takes_extra_buffer
+from mtpdeploy.engines.sglang.sizing.support import indivisible, unknown_architecture
 
 TRACK_INTERVAL = 256
 """mamba_track_interval where none is given (0.5.7-0.5.23)."""
@@ -28,12 +29,15 @@ def refused_arguments(asked: Asked, server: ServerSpec, capability: str = "") ->
 
     `capability` is the card's compute capability, as nvidia-smi prints it ("12.0"); "" where unknown.
     """
+    refusal = unknown_architecture(asked)
+    if refusal is not None:
+        return refusal
     checks = (_context, _strategy, _tracking, _incomplete, _topk, _caches, _replay)
     for check in checks:
         refusal = check(asked, server)
         if refusal is not None:
             return refusal
-    return _backend(asked, server, capability)
+    return _backend(asked, server, capability) or indivisible(asked)
 
 
 def _incomplete(asked: Asked, server: ServerSpec) -> Refusal | None:

@@ -10,7 +10,15 @@ from mtpdeploy.core.diagnosis import Cause
 from mtpdeploy.core.memory import Card, Forecast
 from mtpdeploy.core.server import FlagValue
 from mtpdeploy.core.units import GIB
-from tests.engines.sglang.sizing.models import CONFIG_27B, CONFIG_DENSE, EXTRA_BUFFER, MTP, PRO_6000, plan
+from tests.engines.sglang.sizing.models import (
+    CONFIG_27B,
+    CONFIG_DENSE,
+    CONFIG_NEXT,
+    EXTRA_BUFFER,
+    MTP,
+    PRO_6000,
+    plan,
+)
 
 GB = 10**9
 POOLS: dict[str, FlagValue] = {
@@ -78,7 +86,7 @@ def test_no_hybrid_model_before_0_5_10(version: str) -> None:
     """
     There is no pool for recurrent states in host memory yet.
     """
-    found = cached(version, {})
+    found = cached(version, {}, config=CONFIG_NEXT)
 
     assert (Cause.HICACHE_UNSUPPORTED, "HiRadixCache only supports MHA and MLA yet") == (
         found.cause,
