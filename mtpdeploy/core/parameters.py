@@ -52,6 +52,13 @@ class Parameters(Struct, frozen=True):
     draft: int = 0
     guessed: tuple[str, ...] = ()
 
+    @property
+    def target(self) -> int:
+        """
+        All but the draft, with one vocabulary table: no checkpoint has fewer.
+        """
+        return self.table + self.layers + self.vision
+
 
 class _Text(Struct, frozen=True):
     """

@@ -7,6 +7,7 @@ from msgspec import Struct
 from mtpdeploy.core.memory import Seen, Weights
 from mtpdeploy.core.model import ModelShape
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.units import gib
 from mtpdeploy.engines.sglang.limits import ANY, RANGES
 
 MOST: dict[str, int] = {
@@ -38,6 +39,9 @@ Numbers from which memory is worked out, and the largest that any machine there 
 
 The least that a flag takes stands in `limits`.
 """
+
+LEAST_SHARE = 8
+"""Parameters to a byte of weights at most: no format of SGLang's stores one bit of each."""
 
 KNOWN = (
     "Bailing",
@@ -128,5 +132,18 @@ def guesses(model: ModelShape, weights: Weights, seen: Seen | None) -> tuple[str
     """
     What of a plan is a guess, in sentences: one alone makes every verdict uncertain.
     """
-    derived = weights.target is None and (seen is None or seen.weights is None)
-    return tuple(dict.fromkeys((*model.guessed, *(guessed_weights(model) if derived else ()))))
+    found = list(model.guessed)
+    if seen is None or seen.weights is None:
+        found += guessed_weights(model) if weights.target is None else _implausible(model, weights.target)
+    return tuple(dict.fromkeys(found))
+
+
+def _implausible(model: ModelShape, target: int) -> tuple[str, ...]:
+    """
+    Weights of less than a quarter of four bits each: a checkpoint that is a part of one, or another model's.
+    """
+    described = model.parameters.target
+    if target * LEAST_SHARE >= described:
+        return ()
+    meant = f"the {described / 1e9:.3g} billion parameters that config.json describes"
+    return (f"the weights are {gib(target)}, too little for {meant}",)

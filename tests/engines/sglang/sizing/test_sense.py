@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpdeploy.core.memory import Fit
+from mtpdeploy.core.memory import Fit, Seen
 from mtpdeploy.core.server import FlagValue, ServerSpec
+from mtpdeploy.core.units import GIB
 from mtpdeploy.engines.sglang.sizing.fraction import prefill_sizes
 from mtpdeploy.engines.sglang.sizing.sense import MOST, is_known, nonsense, without_nonsense
 from tests.engines.sglang.sizing.models import (
@@ -164,3 +165,24 @@ def test_an_unknown_family_has_guessed_weights() -> None:
 
     assert Fit.CLOSE is found.fit
     assert "the weights' size is worked out from config.json, a guess" in found.notes
+
+
+@pytest.mark.parametrize(("weights_gib", "fit"), [(0.0001, Fit.CLOSE), (3.0, Fit.CLOSE), (15.0, Fit.FITS)])
+def test_weights_that_are_too_few(weights_gib: float, fit: Fit) -> None:
+    """
+    A checkpoint of less than a bit a parameter is not all there: 27 billion take 12.7 GiB in four bits each.
+    """
+    found = plan("0.5.23", {"mem_fraction_static": 0.85}, weights_gib=weights_gib)
+
+    assert fit is found.fit
+    told = [note for note in found.notes if "too little for the 26.1 billion parameters" in note]
+    assert (fit is Fit.CLOSE) == bool(told)
+
+
+def test_weights_that_were_seen_are_not_doubted() -> None:
+    """
+    What SGLang printed of a start is so.
+    """
+    seen = Seen(weights=int(0.5 * GIB))
+
+    assert Fit.FITS is plan("0.5.23", {"mem_fraction_static": 0.85}, weights_gib=0.5, seen=seen).fit
