@@ -3,6 +3,7 @@ A plan without a box: a model, a card and a version as the command line gives th
 """
 
 import re
+from math import isfinite
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,6 +20,11 @@ from mtpdeploy.onbox.model import contents
 LONGEST_CONFIG = 1 << 20
 """Bytes of a config.json at most; the longest real ones have some 50,000."""
 
+MOST_GIB = 1 << 20
+"""A pebibyte: more than any model or machine has (a rack of 72 cards of 288 GB has 20 TB)."""
+
+MOST_MIB = 1 << 24
+"""16 TiB in one card: fifty times the largest (see `core/cards.py`)."""
 
 VERSION = re.compile(r"v?\d+(\.\w+)*([+-][\w.]+)?", re.ASCII)
 """0.5.14, 0.5.13.post1, 0.0.0.dev1+g5f55db35e."""
@@ -48,21 +54,33 @@ def given_model(given: Given) -> tuple[ModelShape, Weights]:
     path = Path(given.model or "").expanduser()
     file = path / "config.json" if path.is_dir() else path
     try:
-        text = file.read_text("utf-8")[:LONGEST_CONFIG]
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it is no UTF-8 text"
-        raise ConfigError(
-            f"`--model`: {file} cannot be read: {reason}",
-            hint="give a model's folder, or its config.json; `--on HOST` reads the one on the box",
-        ) from None
-    try:
-        shape = read_model(text)
+        shape = read_model(_text(file))
     except NotAModel as error:
         raise ConfigError(
             f"`--model`: {file} describes no model: {error}",
             hint="give the config.json of the checkpoint, as it comes from the Hugging Face hub",
         ) from None
     return shape, _weights(path, shape)
+
+
+def _text(file: Path) -> str:
+    """
+    What a config.json says, without the mark that some editors put before it.
+    """
+    reason = "it is no regular file"
+    try:
+        # A pipe would be waited for, and a device may have no end.
+        if file.is_file() or not file.exists():
+            with file.open("rb") as content:
+                return content.read(LONGEST_CONFIG).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        reason = "it is no UTF-8 text"
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+    raise ConfigError(
+        f"`--model`: {file} cannot be read: {reason}",
+        hint="give a model's folder, or its config.json; `--on HOST` reads the one on the box",
+    )
 
 
 def _weights(path: Path, shape: ModelShape) -> Weights:
@@ -115,19 +133,27 @@ def given_card(given: Given) -> Card:
     if given.gpu and given.gpu_mib is not None:
         raise ConfigError("`--gpu` and `--gpu-mib` both describe a card", hint="keep one of the two")
     if given.gpu_mib is not None:
+        hint = "`nvidia-smi` shows it as memory.total"
         if given.gpu_mib <= 0:
-            raise ConfigError("`--gpu-mib` has to be above 0", hint="`nvidia-smi` shows it as memory.total")
+            raise ConfigError("`--gpu-mib` has to be above 0", hint=hint)
+        if given.gpu_mib > MOST_MIB:
+            raise ConfigError(f"`--gpu-mib` cannot be more than {MOST_MIB:,}", hint=hint)
         return _checked(Card(total_mib=given.gpu_mib, free=free, reserved_mib=500))
     if not given.gpu:
         raise ConfigError(
             "a plan needs a box or a card", hint="name a box with `--on`, or a card with `--gpu rtx-pro-6000`"
         )
     known = find_card(given.gpu)
+    if "," in given.gpu:
+        raise ConfigError(
+            f"`--gpu {given.gpu}` names several cards, and a plan is for one",
+            hint="give one of them; a server over several of a kind has `--set tp_size=N`",
+        )
     if known is None:
         near = ", ".join(f"`{name}`" for name in near_cards(given.gpu))
         raise ConfigError(
             f"`--gpu`: there is no card `{given.gpu}` in the table",
-            hint=f"near ones are {near}; any other by `--gpu-mib N`",
+            hint=f"near ones are {near}; `--gpu list` has all; others by `--gpu-mib N`",
         )
     return _checked(Card(known.total_mib, free, known.capability, reserved_mib=known.reserved_mib))
 
@@ -144,6 +170,11 @@ def _checked(card: Card) -> Card:
 def _bytes(option: str, gib: float | None) -> int | None:
     if gib is None:
         return None
-    if not 0 < gib < 1 << 20:
-        raise ConfigError(f"`{option}` has to be above 0", hint="it is counted in GiB, as SGLang prints it")
-    return int(gib * GIB)
+    hint = "it is counted in GiB, as SGLang prints it"
+    if not isfinite(gib):
+        raise ConfigError(f"`{option}` cannot be {gib}", hint=hint)
+    if gib <= 0:
+        raise ConfigError(f"`{option}` has to be above 0", hint=hint)
+    if gib > MOST_GIB:
+        raise ConfigError(f"`{option}` cannot be more than {MOST_GIB:,}", hint=hint)
+    return max(1, int(gib * GIB))

@@ -28,7 +28,9 @@ NEWEST = "0.5.23"
 @click.option("--model", metavar="PATH", help="Without a box: a model's folder, or its config.json.")
 @click.option("--weights-gib", type=float, help="The target's weights as SGLang prints them.")
 @click.option("--draft-gib", type=float, help="The draft's weights as SGLang prints them at its load.")
-@click.option("--gpu", metavar="NAME", help="A card: rtx-pro-6000, h100, …; on a box an index.")
+@click.option(
+    "--gpu", metavar="NAME", help="A card: rtx-pro-6000, h100, …; `list` shows them; on a box an index."
+)
 @click.option("--gpu-mib", type=int, help="A card by its memory, as nvidia-smi prints it.")
 @click.option("--free-gib", type=float, help="What is free before the weights are loaded.")
 @click.option("--sglang", metavar="VERSION", help=f"SGLang's version (without a box; {NEWEST} if not given).")
@@ -56,6 +58,8 @@ def command(
     both = [option for option, given in shown.items() if given]
     if len(both) > 1:
         raise ConfigError(f"`{both[0]}` and `{both[1]}` do not go together", hint="keep one of the two")
+    if asked["gpu"] == "list":
+        return _cards(as_json=as_json)
     offline, named = asked["model"] is not None, dict(asked)
     subject = _subject(asked, search=solve)
     if compare is not None:
@@ -70,6 +74,22 @@ def command(
     server, predict = subject.server, subject.predict
     forecast = SGLANG.with_fewer(server, _predicted(server, predict), predict)
     return _show(server, forecast, svg=svg, as_json=as_json)
+
+
+def _cards(*, as_json: bool) -> Answer | int:
+    """
+    The cards that `--gpu` knows by name.
+    """
+    from msgspec import to_builtins  # noqa: PLC0415 - only to list cards
+
+    from mtpdeploy.cli.tables import table  # noqa: PLC0415
+    from mtpdeploy.core.cards import CARDS  # noqa: PLC0415
+
+    if as_json:
+        return Answer({"cards": to_builtins(CARDS)})
+    rows = [(card.name, f"{card.total_mib:,}", card.capability) for card in CARDS]
+    click.echo(table(("card", "MiB", "compute capability"), rows))
+    return 0
 
 
 def _subject(asked: dict[str, Any], *, search: bool) -> "Subject":

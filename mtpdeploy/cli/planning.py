@@ -115,6 +115,8 @@ def _server(asked: Asked, model: str) -> ServerSpec:
         inventory = load(asked.config_file)
         named = server_of(inventory, choose_server(inventory, asked.server, overrides_of(asked)))
         return named.with_flags(model_path=model)
+    if asked.config_file is not None:
+        load(asked.config_file)  # one that cannot be read is wrong although nothing of it is asked for
     return _with(ServerSpec(name="the server", flags={"model_path": model}), asked.settings)
 
 

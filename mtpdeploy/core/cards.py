@@ -50,13 +50,15 @@ def find_card(name: str) -> KnownCard | None:
     """
     A card by its name, however that is written: `RTX PRO 6000`, `rtxpro6000`, `NVIDIA A100-SXM4-80GB`.
 
-    Every word of its name has to be there; of several, the card whose name has most.
+    Every word of its name has to be there; of several, the card whose name has most. None where none has, or
+    two have as many.
     """
     exact = [card for card in CARDS if "".join(_words(card.name)) == "".join(_words(name))]
     wanted = set(_words(name))
     inside = [card for card in CARDS if wanted.issuperset(_words(card.name))]
-    found = exact or sorted(inside, key=lambda card: -len(_words(card.name)))
-    return found[0] if found else None
+    most = max((len(_words(card.name)) for card in inside), default=0)
+    found = exact or [card for card in inside if len(_words(card.name)) == most]
+    return found[0] if len(found) == 1 else None
 
 
 def near_cards(name: str) -> list[str]:

@@ -79,9 +79,10 @@ def user_config_directory() -> Path:
 
 def shown_path(path: Path, directory: Path) -> str:
     """
-    A path as errors name it: short where it lies in the working directory.
+    A path as errors name it: short where it lies in the working directory, unless that is the root.
     """
-    return str(path.relative_to(directory)) if path.is_relative_to(directory) else str(path)
+    inside = path.is_relative_to(directory) and directory != directory.parent
+    return str(path.relative_to(directory)) if inside else str(path)
 
 
 class Checked(Struct, frozen=True):

@@ -130,6 +130,8 @@ def read_header(path: str) -> tuple[int, dict[str, Any]] | None:
     """
     Where the data of a safetensors file begin, and its header; None where it has none.
     """
+    if not os.path.isfile(path):  # a pipe would be waited for
+        return None
     try:
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -175,6 +177,8 @@ def read_index(path: str) -> dict[str, Any] | None:
     """
     A safetensors index, or None where there is none that can be read.
     """
+    if not os.path.isfile(path):
+        return None
     try:
         with open(path, encoding="utf-8") as file:
             index = json.load(file)
@@ -185,8 +189,10 @@ def read_index(path: str) -> dict[str, Any] | None:
 
 def small_text(path: str, limit: int = LONGEST_CONFIG) -> str | None:
     """
-    The text of a small file; None where it cannot be read or is longer than a file of its kind is.
+    The text of a small file; None where it cannot be read, is longer than a file of its kind is, or no file.
     """
+    if not os.path.isfile(path):
+        return None
     try:
         with open(path, "rb") as file:
             content = file.read(limit + 1)

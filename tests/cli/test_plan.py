@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from mtpdeploy.core.cards import CARDS
 from tests.cli.conftest import Run, Said
 from tests.engines.sglang.sizing.models import CONFIG_27B
 
@@ -140,6 +141,25 @@ class TestText:
         said = run("plan", "--model", "config.json", *card, *settings, "--json")
 
         assert json.loads(named.out) == json.loads(said.out)
+
+    def test_a_byte_order_mark(self, folder: Path, plan: Run) -> None:
+        """
+        A config.json that some editor has put one before is read all the same.
+        """
+        without = plan(FITTING)
+        (folder / "config.json").write_text("\ufeff" + json.dumps(CONFIG_27B), "utf-8")
+
+        assert without == plan(FITTING)
+
+    def test_the_cards(self, run: Run) -> None:
+        """
+        `--gpu list` names every card that has a name, with or without a model, in words and as data.
+        """
+        rows = run("plan", "--gpu", "list").out.splitlines()[2:]
+        found = json.loads(run("plan", "--gpu", "list", "--json").out)["cards"]
+
+        assert [card.name for card in CARDS] == [row.split()[0] for row in rows]
+        assert [card.name for card in CARDS] == [card["name"] for card in found]
 
     def test_a_folder_with_its_weights(self, folder: Path, run: Run) -> None:
         """

@@ -3,6 +3,7 @@
 """
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,37 @@ BAD_CARDS = {
     "an unknown card": (
         ("--gpu", "h1000"),
         "`--gpu`: there is no card `h1000` in the table",
-        "near ones are `h100`, `h200`, `h100-nvl`, `gh200`; any other by `--gpu-mib N`",
+        "near ones are `h100`, `h200`, `h100-nvl`, `gh200`; `--gpu list` has all; others by `--gpu-mib N`",
+    ),
+    "two cards by name": (
+        ("--gpu", "h100,h200"),
+        "`--gpu h100,h200` names several cards, and a plan is for one",
+        "give one of them; a server over several of a kind has `--set tp_size=N`",
+    ),
+    "more memory than there is": (
+        ("--gpu-mib", "99999999999999999999"),
+        "`--gpu-mib` cannot be more than 16,777,216",
+        "`nvidia-smi` shows it as memory.total",
+    ),
+    "weights without end": (
+        ("--gpu", "h100", "--weights-gib", "1e300"),
+        "`--weights-gib` cannot be more than 1,048,576",
+        "it is counted in GiB, as SGLang prints it",
+    ),
+    "a draft that is no number": (
+        ("--gpu", "h100", "--draft-gib", "nan"),
+        "`--draft-gib` cannot be nan",
+        "it is counted in GiB, as SGLang prints it",
+    ),
+    "all the memory there is": (
+        ("--gpu", "h100", "--free-gib", "inf"),
+        "`--free-gib` cannot be inf",
+        "it is counted in GiB, as SGLang prints it",
+    ),
+    "a file that is not there": (
+        ("--gpu", "h100", "--config", "/nonexistent/hosts.toml"),
+        "there is no file `/nonexistent/hosts.toml`",
+        "check `--config` or MTPDEPLOY_CONFIG, or leave both out to read ./hosts.toml",
     ),
     "a card and a box": (
         ("--gpu", "h100", "--on", "demo"),
@@ -69,7 +100,7 @@ BAD_CARDS = {
     ),
     "no number that is": (
         ("--gpu", "h100", "--free-gib", "nan"),
-        "`--free-gib` has to be above 0",
+        "`--free-gib` cannot be nan",
         "it is counted in GiB, as SGLang prints it",
     ),
     "weights below nothing": (
@@ -222,6 +253,20 @@ def test_bad_models(content: bytes | None, error: str, folder: Path, run: Run) -
 
     assert (2, "", f"error: {error}") == (said.status, said.out, said.err.splitlines()[0])
     assert said.err.splitlines()[2].startswith("hint: ")
+
+
+@pytest.mark.parametrize("name", ["config.json", "model/config.json"])
+def test_what_is_no_file(name: str, folder: Path, run: Run) -> None:
+    """
+    A pipe is not waited for, wherever it stands.
+    """
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    os.mkfifo(path)
+    said = run("plan", "--model", str(path.parent if "/" in name else path), "--gpu", "h100")
+
+    assert (2, "") == (said.status, said.out)
+    assert said.err.startswith(f"error: `--model`: {path} cannot be read: it is no regular file\n")
 
 
 def test_a_folder_without_a_model(folder: Path, run: Run) -> None:

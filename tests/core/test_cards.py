@@ -33,10 +33,12 @@ def test_a_name_however_it_is_written(name: str, card: str) -> None:
     assert card == found.name
 
 
-@pytest.mark.parametrize("name", ["", "-", "rtx", "a100", "h1000x2000", "voodoo-2"])
+@pytest.mark.parametrize(
+    "name", ["", "-", "rtx", "a100", "h1000x2000", "voodoo-2", "h100,h200", "h100 or h200"]
+)
 def test_no_name(name: str) -> None:
     """
-    A part of a name is none, and neither is nothing.
+    A part of a name is none, and neither is nothing, nor two at once.
     """
     assert find_card(name) is None
 

@@ -7,6 +7,7 @@ from mtpdeploy.core.units import MIB
 from mtpdeploy.errors import ConfigError
 from mtpdeploy.inventory import load
 from mtpdeploy.inventory.document import LARGEST, read
+from mtpdeploy.inventory.load import shown_path
 from tests.inventory.conftest import HOST, SERVER, Load
 
 
@@ -158,3 +159,14 @@ def test_a_file_of_somebody_else_is_told(tmp_path: Path, monkeypatch: pytest.Mon
         os.seteuid(user)
 
     assert "`hosts.toml` cannot be read: Permission denied" == caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("path", "directory", "shown"),
+    [("/a/b.toml", "/a", "b.toml"), ("/a/b.toml", "/", "/a/b.toml"), ("/a/b.toml", "/c", "/a/b.toml")],
+)
+def test_a_path_as_errors_name_it(path: str, directory: str, shown: str) -> None:
+    """
+    Short within the working directory; below the root it stays whole.
+    """
+    assert shown == shown_path(Path(path), Path(directory))

@@ -3,6 +3,7 @@ What a checkpoint's files tell without a weight being read.
 """
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -113,3 +114,15 @@ def test_a_header_of_another_make(tmp_path: Path, offsets: object) -> None:
     (tmp_path / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
 
     assert [] == contents(str(tmp_path))["damaged_files"]
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    """
+    What is no file counts as damaged or as not there.
+    """
+    for name in ("a.safetensors", INDEX_FILE, "config.json"):
+        os.mkfifo(tmp_path / name)
+
+    told = contents(str(tmp_path))
+
+    assert (None, ["a.safetensors"], False) == (told["config"], told["damaged_files"], told["index_damaged"])

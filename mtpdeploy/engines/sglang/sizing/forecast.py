@@ -76,8 +76,7 @@ def forecast(
     judged = _Judged(asked, loads, pools, refusal, left, needed, uncertainty + unsure, margin, unsure)
     guessed = guesses(model, weights, seen)
     fit, cause = _as_guessed(*_fit(judged)) if guessed else _fit(judged)
-    estimated = is_estimated(loads, card, seen)
-    tightest = _tightest(judged)
+    tightest, pinned = _tightest(judged), host_bytes(asked, server, pools, host)
     result = Forecast(
         version=version,
         fit=fit,
@@ -98,12 +97,13 @@ def forecast(
         pool_margin=margin,
         graph_margin=tightest.left,
         graph_uncertainty=tightest.uncertainty,
-        host_needed=host_bytes(asked, server, pools, host),
+        host_needed=pinned,
         figures=_figures(judged),
         verdict_figures=_verdict_figures(judged, card),
         notes=(
-            *_notes(asked, given, card, guessed, estimated=estimated),
+            *_notes(asked, given, card, guessed, estimated=is_estimated(loads, card, seen)),
             *weight_notes(asked.model, changed, weights, seen),
+            *_host_notes(pinned, card),
         ),
     )
     return structs.replace(result, reason=reason(asked, loads, pools, result, guessed))
@@ -321,3 +321,10 @@ def _notes(
         found.append("the draft model's own keys and values are not planned: its config.json is not here")
     found += [f"not planned: {what}" for what in asked.model.unread]
     return tuple(found)
+
+
+def _host_notes(pinned: int, card: Card) -> tuple[str, ...]:
+    if not pinned or card.host_free is not None:
+        return ()
+    what = f"the {pinned / 1e9:.1f} GB that the hierarchical cache pins"
+    return (f"not checked: whether host memory has {what}; how much is free is not known here",)

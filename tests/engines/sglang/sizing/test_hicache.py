@@ -160,3 +160,21 @@ def test_the_ratio_that_is_left() -> None:
     budget = 0.8 * 0.95 * (40 * GB - 10 * GIB)
 
     assert pytest.approx(budget, rel=0.01) == found.host_needed
+
+
+@pytest.mark.parametrize(
+    ("free", "flags", "told"),
+    [
+        (None, {"hicache_size": 40}, True),
+        (500.0, {"hicache_size": 40}, False),
+        (None, {"hicache_size": 40, "enable_hierarchical_cache": False}, False),
+    ],
+    ids=["not known", "known", "no cache"],
+)
+def test_host_memory_that_is_not_known(free: float | None, flags: dict[str, FlagValue], told: bool) -> None:
+    """
+    Without a box nobody knows how much is free: a plan says that it was not checked.
+    """
+    notes = cached("0.5.12", flags, free_gb=free).notes
+
+    assert told is any(note.startswith("not checked: whether host memory has the 80.") for note in notes)
