@@ -76,6 +76,7 @@ class Cause(StrEnum):
     PTXAS_TOO_OLD = "the ptxas that Triton brings does not know this card"
     GPU_TOO_OLD = "this GPU is too old for SGLang"
     GRAPHS_FAILED = "CUDA graphs fail with this configuration, and not for want of memory"
+    SGLANG_MISSING = "SGLang is not installed where it was started"
     TOOLCHAIN_MISSING = "a compiler or CUDA toolkit is missing on the box"
     BUILD_KILLED = "the compilers of a kernel were killed, most likely out of host memory"
     JIT_CACHE = "a kernel in the cache is half built"
@@ -184,7 +185,7 @@ class Milestone(Struct, frozen=True):
 
 class End(StrEnum):
     """
-    How an attempt ended.
+    How an attempt ended; UNTOLD where there is only its log.
     """
 
     READY = "ready"
@@ -196,6 +197,7 @@ class End(StrEnum):
     REFUSING = "alive but refusing requests"
     LOST = "lost"
     STOPPED = "stopped"
+    UNTOLD = "untold"
 
 
 BEFORE_KERNELS = (Stage.LAUNCHED, Stage.ARGUMENTS, Stage.WEIGHTS_BEGUN)
@@ -283,6 +285,17 @@ The exit status of signals that are an order from outside: nothing inside a serv
 that has no handler yet (SGLang 0.5.23 while it imports) acknowledges them by nothing but its status.
 """
 
+CRASHED = {
+    **dict.fromkeys((139, -11), "a segmentation fault (SIGSEGV)"),
+    **dict.fromkeys((134, -6), "an abort (SIGABRT)"),
+    **dict.fromkeys((136, -8), "a floating point exception (SIGFPE)"),
+    **dict.fromkeys((132, -4), "an illegal instruction (SIGILL)"),
+}
+"""The exit statuses of a crash outside Python (Linux, signal(7))."""
+
+EARLY = (Stage.LAUNCHED, Stage.ARGUMENTS)
+"""Before any weights."""
+
 _ALIVE = (End.DEAF, End.REFUSING, End.STALLED)
 
 
@@ -332,7 +345,7 @@ def _speaks(finding: Finding, evidence: Evidence) -> bool:
     if finding.weight > 1:
         return True
     explained = evidence.told_to_stop is not None or evidence.after.keys() & {"box_restarted", "oom_kill"}
-    return evidence.exit_status is not None and not explained
+    return not explained and (evidence.exit_status is not None or evidence.end is End.UNTOLD)
 
 
 def _without_finding(evidence: Evidence) -> tuple[Cause, str]:  # noqa: PLR0911 - one for each way to end
@@ -360,7 +373,13 @@ def _without_finding(evidence: Evidence) -> tuple[Cause, str]:  # noqa: PLR0911 
         case End.VANISHED:
             return Cause.VANISHED, "the process is gone and left no exit record"
         case _:
-            return _by_status(evidence.exit_status)
+            return _by_status(evidence)
+
+
+def _reached(stage: Stage) -> str:
+    if stage is Stage.LAUNCHED:
+        return "the log ends before any stage of a start"
+    return f"the log ends at “{stage}” without ready"
 
 
 def _with_stack(because: str, after: Mapping[str, str]) -> str:
@@ -370,11 +389,20 @@ def _with_stack(because: str, after: Mapping[str, str]) -> str:
     return f"{because}; {after['stack']}" if "stack" in after else because
 
 
-def _by_status(status: int | None) -> tuple[Cause, str]:
+def _by_status(evidence: Evidence) -> tuple[Cause, str]:
+    status, stage = evidence.exit_status, evidence.stage
+    if status is None and evidence.end is End.UNTOLD:
+        return Cause.UNKNOWN, f"{_reached(stage)}; nothing says why: is it still running?"
     if status in BUS_ERROR:
         return Cause.SHARED_MEMORY_FULL, f"exit status {status}: a bus error"
     if status in KILLED:
         return Cause.VANISHED, f"exit status {status} and nothing in the log that explains it"
     if status in ORDERED:
         return Cause.STOPPED, f"exit status {status}: {ORDERED[status]} from outside"
-    return Cause.UNKNOWN, f"exit status {status}"
+    if status in CRASHED:
+        told = f"exit status {status}: {CRASHED[status]}"
+        return (Cause.NATIVE_CRASH if stage in EARLY else Cause.UNKNOWN), told
+    if status == 0:
+        return Cause.UNKNOWN, "it ended with status 0, by itself or because it was told to"
+    told = "its exit status is not known" if status is None else f"exit status {status}"
+    return Cause.UNKNOWN, f"{told}; it came to “{stage}”"

@@ -8,11 +8,11 @@ from msgspec import structs
 
 from mtpdeploy.core.diagnosis import (
     BEFORE_KERNELS,
+    EARLY,
     Cause,
     Evidence,
     Knowledge,
     Next,
-    Stage,
     Verdict,
     diagnose,
 )
@@ -111,7 +111,7 @@ def _by_box(name: str, verdict: Verdict, evidence: Evidence, knowledge: Mapping[
     An Xid before any kernel of the model ran is no kernel's fault that another configuration would avoid.
     """
     cause = {**STRONG, **WEAK}[name]
-    if name == "segfault" and evidence.stage not in (Stage.LAUNCHED, Stage.ARGUMENTS):
+    if name == "segfault" and evidence.stage not in EARLY:
         cause = Cause.CUDA_FAULT
     passing = name == "xid" and evidence.stage in BEFORE_KERNELS
     line, last = evidence.tail[-1] if evidence.tail else (None, "")

@@ -11,6 +11,7 @@ from msgspec import structs
 from mtpdeploy.core.diagnosis import Finding, Signature, Stage
 from mtpdeploy.engines.sglang import signatures
 from mtpdeploy.engines.sglang.matching import figures_of, match
+from mtpdeploy.engines.sglang.shell import is_shell
 from mtpdeploy.engines.sglang.signatures import Catalogue
 
 TEXT_LIMIT = 2000
@@ -135,6 +136,21 @@ class Traceback:
         """
         return self._seen and not self._in_frames
 
+    @property
+    def rank(self) -> str:
+        """
+        Whose it is; empty where that is not certain.
+        """
+        return self._rank
+
+    def mix(self) -> None:
+        """
+        Another rank has begun a traceback within it: from here on the lines may be either's.
+        """
+        self._rank = ""
+        if self.finding is not None:
+            self.finding = structs.replace(self.finding, rank="")
+
     def feed(self, number: int, line: str) -> None:
         """
         Take the next line that carries no time stamp.
@@ -148,6 +164,8 @@ class Traceback:
             return
         elif text[0] in " \t" and self._in_frames:
             self._frame(text)
+        elif self._in_frames and is_shell(text):
+            return
         elif self._in_frames:
             self._in_frames = False
             self._seen = True

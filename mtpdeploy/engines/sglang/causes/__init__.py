@@ -8,7 +8,7 @@ section 3, column "retry with other config helps".
 """
 
 from mtpdeploy.core.diagnosis import Cause, Knowledge
-from mtpdeploy.engines.sglang.causes import flags, hardware, memory, model, running
+from mtpdeploy.engines.sglang.causes import flags, hardware, memory, model, running, shell
 
 KNOWLEDGE: dict[Cause, Knowledge] = {
     **memory.KNOWLEDGE,
@@ -16,5 +16,6 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     **hardware.KNOWLEDGE,
     **model.KNOWLEDGE,
     **running.KNOWLEDGE,
+    **shell.KNOWLEDGE,
 }
 """One entry for every cause."""

@@ -19,7 +19,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from mtpdeploy.core.diagnosis import Signature
-from mtpdeploy.engines.sglang.signatures import flags, gpus, kernels, memory, model, network, processes
+from mtpdeploy.engines.sglang.signatures import flags, gpus, kernels, memory, model, network, processes, shell
 from mtpdeploy.engines.sglang.signatures.ordinary import (
     ORDINARY_DETOKENIZER,
     ORDINARY_PARENT,
@@ -71,7 +71,7 @@ RECORDS: tuple[Signature, ...] = (
 PLACED: tuple[Signature, ...] = tuple(s for s in EXCEPTIONS if r" \(in " in s.pattern)
 """Those that name the place in which an exception was raised."""
 
-SIGNATURES: tuple[Signature, ...] = EXCEPTIONS + RECORDS + ORIGINS
+SIGNATURES: tuple[Signature, ...] = EXCEPTIONS + RECORDS + ORIGINS + shell.SHELL
 """The whole catalogue."""
 
 
