@@ -399,10 +399,17 @@ def _by_status(evidence: Evidence) -> tuple[Cause, str]:
         return Cause.VANISHED, f"exit status {status} and nothing in the log that explains it"
     if status in ORDERED:
         return Cause.STOPPED, f"exit status {status}: {ORDERED[status]} from outside"
-    if status in CRASHED:
-        told = f"exit status {status}: {CRASHED[status]}"
-        return (Cause.NATIVE_CRASH if stage in EARLY else Cause.UNKNOWN), told
+    return _by_crash(status, stage) if status in CRASHED else (Cause.UNKNOWN, _by_number(status, stage))
+
+
+def _by_crash(status: int, stage: Stage) -> tuple[Cause, str]:
+    return (
+        Cause.NATIVE_CRASH if stage in EARLY else Cause.UNKNOWN
+    ), f"exit status {status}: {CRASHED[status]}"
+
+
+def _by_number(status: int | None, stage: Stage) -> str:
     if status == 0:
-        return Cause.UNKNOWN, "it ended with status 0, by itself or because it was told to"
+        return "it ended with status 0, by itself or because it was told to"
     told = "its exit status is not known" if status is None else f"exit status {status}"
-    return Cause.UNKNOWN, f"{told}; it came to “{stage}”"
+    return f"{told}; it came to “{stage}”"

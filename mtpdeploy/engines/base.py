@@ -2,13 +2,14 @@
 What the rest of the program asks of an engine: the knowledge of one server program.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from msgspec import Struct
 
 from mtpdeploy.core.diagnosis import Cause, End, Evidence, Finding, Knowledge, Milestone, Stage
 from mtpdeploy.core.ladder import Ladder, Rung
+from mtpdeploy.core.lines import Line
 from mtpdeploy.core.memory import Card, Forecast, Seen, Weights
 from mtpdeploy.core.model import ModelShape
 from mtpdeploy.core.server import ServerSpec
@@ -41,6 +42,18 @@ class EarlierStart(Struct, frozen=True):
     findings: tuple[Finding, ...]
 
 
+class Shortfall(Struct, frozen=True):
+    """
+    What a server that is up gives less of than was asked for: a name for programs, and a sentence.
+
+    `speculation` says that MTP is what is missing.
+    """
+
+    name: str
+    text: str
+    speculation: bool = False
+
+
 class LogReading(Protocol):
     """
     A fold over the lines of one log, in constant memory.
@@ -59,6 +72,12 @@ class LogReading(Protocol):
     def earlier(self) -> Collection[EarlierStart]:
         """
         The starts before it.
+        """
+
+    @property
+    def stands_for(self) -> EarlierStart | None:
+        """
+        The earlier start of which the evidence is, where the last has only begun; else None.
         """
 
     @property
@@ -90,6 +109,29 @@ class LogReading(Protocol):
         Take one complete line (without its newline) and tell the stages it proves.
         """
 
+    def look_over(self, lines: Sequence[Line]) -> None:
+        """
+        Take lines that were fed already, many at once, for what they tell of a server that serves.
+        """
+
+    @property
+    def serves(self) -> bool:
+        """
+        Whether requests were answered since the last start began.
+        """
+
+    @property
+    def recognized(self) -> bool:
+        """
+        Whether anything in it is this engine's.
+        """
+
+    @property
+    def release(self) -> str:
+        """
+        Which releases of the server print what was read, in words; empty where that is not told.
+        """
+
     @property
     def fatal(self) -> Finding | None:
         """
@@ -114,7 +156,8 @@ class Engine(Struct, frozen=True):
     `is_echo(line)` says of a log line that it only answers a question of health. `unapplied(server, info,
     version)` says what runs otherwise than asked for, from what the running server tells of itself.
     `configured(arguments)` is the server that a log's resolved arguments tell of, None where it told none;
-    `releases_of(arguments)` the releases that print them so.
+    `releases_of(arguments)` the releases that print them so; `shortfalls(arguments, figures)` what of them
+    a log shows to run otherwise.
     """
 
     name: str
@@ -130,3 +173,4 @@ class Engine(Struct, frozen=True):
     unapplied: Callable[[ServerSpec, dict[str, Any], str], tuple[str, ...]]
     configured: Callable[[Mapping[str, str]], ServerSpec | None]
     releases_of: Callable[[Mapping[str, str]], tuple[str, ...]]
+    shortfalls: Callable[[Mapping[str, str], Mapping[str, float]], tuple[Shortfall, ...]]

@@ -62,6 +62,7 @@ ARGUMENTS = (
     "cuda_graph_max_bs_decode",
     "chunked_prefill_size",
     "tp_size",
+    "dp_size",
     "hicache_size",
     "watchdog_timeout",
     "speculative_algorithm",
@@ -205,6 +206,15 @@ def arguments_of(body: str) -> dict[str, str]:
     for name, value in _ARGUMENT.findall(body):
         found.setdefault(name, value.strip("'"))
     return found
+
+
+def release_of(body: str) -> str:
+    """
+    Which releases print a server_args line of this form, in words.
+
+    Source: sglang 0.5.18 and 0.5.19, entrypoints/engine.py and real logs of 0.5.12 and 0.5.23.
+    """
+    return "0.5.18 or older" if "server_args=ServerArgs(" in body else "0.5.19 or newer"
 
 
 def numbers(arguments: dict[str, str]) -> Figures:

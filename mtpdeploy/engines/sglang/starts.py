@@ -92,6 +92,8 @@ class Start:
     def __init__(self, version: str = "") -> None:
         self.stage = Stage.LAUNCHED
         self.ready = False
+        self.recognized = False
+        self.release = ""
         self.progress = ""
         self.figures: dict[str, float] = {}
         self.arguments: dict[str, str] = {}
@@ -123,6 +125,13 @@ class Start:
             return False
         found = match(self._catalogue.records, text, Stage.LAUNCHED)
         return found is not None and found.cause is Cause.BAD_ARGUMENT
+
+    @property
+    def ending(self) -> bool:
+        """
+        Whether SGLang has said that it ends its own processes.
+        """
+        return self._ending
 
     @property
     def told_to_stop(self) -> tuple[int, str] | None:
@@ -165,6 +174,7 @@ class Start:
             self._close()
         if self._headless and number > HEADLESS:
             self._headless = False
+        self.recognized = self.recognized or "/sglang/" in text
         if len(text) > 2 * LINE_LIMIT:
             text = text[:LINE_LIMIT] + text[-LINE_LIMIT:]
         told: list[Milestone] = []
@@ -183,6 +193,7 @@ class Start:
 
     def _record(self, number: int, rank: str, body: str) -> list[Milestone]:
         self._headless = False
+        self.recognized = True
         if milestones.tells_arguments(body):
             return self._arguments(number, body)
         if self._ending or self._announced(number, rank, body):
@@ -212,6 +223,8 @@ class Start:
             return False
         if self._open is None or self._open.may_end:
             self._begin(number, Traceback(owner, number, body, rank, self._stage_of(rank), self._catalogue))
+        elif rank != self._open.rank:
+            self._open.mix()
         return True
 
     def _ends(self, number: int, rank: str, body: str) -> bool:
@@ -307,6 +320,7 @@ class Start:
 
     def _arguments(self, number: int, body: str) -> list[Milestone]:
         self.arguments = milestones.arguments_of(body)
+        self.release = milestones.release_of(body)
         figures = milestones.numbers(self.arguments)
         self.figures.update(figures)
         shown = [(name, self.arguments[name]) for name in self.arguments if name in milestones.ARGUMENTS]

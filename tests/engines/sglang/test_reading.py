@@ -1,11 +1,13 @@
 import tracemalloc
 
 from mtpdeploy.core.diagnosis import Cause, End, Stage
+from mtpdeploy.core.lines import Line
 from mtpdeploy.engines.sglang.reading import EARLIER, TAIL, LogReading
 from mtpdeploy.engines.sglang.starts import FINDINGS
 from tests.engines.sglang.recorded import (
     STAMP,
     START,
+    main_exception,
     read,
     scheduler_exception,
     start_until,
@@ -258,6 +260,33 @@ class TestSeveralStarts:
         assert (Stage.ARGUMENTS, [Cause.OOM_GRAPHS]) == (reading.stage, causes(reading))
         assert Stage.GRAPHS_BEGUN is reading.evidence(End.EXITED, None, {}).stage
 
+        assert reading.stands_for is reading.earlier[-1]
+
+    def test_a_restart_that_went_on_stands_for_itself(self) -> None:
+        """
+        Once it loads weights, what ended the first is no longer what there is to say.
+        """
+        reading = read([*self.FAILED, "Killed", *start_until("weights loaded")])
+
+        assert ((), None, Stage.WEIGHTS_LOADED) == (reading.findings, reading.stands_for, reading.stage)
+
+    def test_a_second_start_that_fails_before_its_arguments(self) -> None:
+        """
+        The shell has told the first one's end, so that an exception of a program's start is another's; one of
+        a process that lost the first, or of what launched it, is not.
+        """
+        missing = main_exception("ModuleNotFoundError: No module named 'sgl_kernel'")
+        orphan = main_exception("BrokenPipeError: [Errno 32] Broken pipe")
+        launcher = main_exception(
+            "subprocess.CalledProcessError: Command 'x' died with <Signals.SIGKILL: 9>."
+        )
+
+        read_on = [read([*self.FAILED, "Killed", *more]) for more in (missing, orphan, launcher)]
+
+        expected = [[Cause.KERNEL_MISMATCH], [Cause.OOM_GRAPHS], [Cause.OOM_GRAPHS]]
+        assert expected == [causes(reading) for reading in read_on]
+        assert [len(self.FAILED) + 2, 1, 1] == [reading.begun for reading in read_on]
+
     def test_a_second_start_that_refuses_its_arguments(self) -> None:
         """
         It prints no arguments that it resolved, and what ended the first is not its cause.
@@ -312,3 +341,72 @@ class TestEvidence:
         evidence = LogReading().evidence(End.VANISHED, None, {})
 
         assert (Stage.LAUNCHED, (), ()) == (evidence.stage, evidence.findings, evidence.tail)
+
+    def test_how_the_shell_says_it_ended(self) -> None:
+        """
+        Where nobody knows the exit status the shell's last word gives it; a log alone has none.
+        """
+        lines = start_until("graphs begun")
+
+        told = [read([*lines, last]).evidence(End.UNTOLD, None, {}) for last in ("Killed", "a warning")]
+        known = read([*lines, "Killed"]).evidence(End.EXITED, 1, {})
+
+        assert [137, None] == [evidence.exit_status for evidence in told]
+        assert (1, "Killed") == (known.exit_status, told[0].tail[-1][1])
+
+
+class TestServing:
+    """
+    What lines of a server that serves say of it.
+    """
+
+    DECODE = f"{STAMP}Decode batch, #running-req: 1, #token: 10, accept len: {{}}, gen throughput: 81.2"
+
+    def look_over(self, lines: list[str]) -> LogReading:
+        """
+        Read lines, and look them over together, as a file is read.
+        """
+        reading = read(lines)
+        reading.look_over([Line(number, text) for number, text in enumerate(lines, 1)])
+        return reading
+
+    def test_what_is_accepted(self) -> None:
+        """
+        The mean over the last start alone.
+        """
+        lines = [*start_until("ready"), *[self.DECODE.format("1.00")] * 9]
+        lines += [*start_until("ready"), self.DECODE.format("2.00"), self.DECODE.format("3.00")]
+
+        figures = self.look_over(lines).figures
+
+        assert (2.5, 2) == (figures["accept_length"], figures["decode_lines"])
+
+    def test_a_log_without_its_head(self) -> None:
+        """
+        It decodes, so it serves. Within a start its own first request proves nothing.
+        """
+        decode = self.DECODE.format("2.00")
+
+        assert [True, False] == [
+            self.look_over(lines).serves for lines in ([decode], [*start_until("listening"), decode])
+        ]
+
+    def test_what_it_survived_is_no_failure(self) -> None:
+        """
+        A request that was logged line by line may hold a whole failure; what decodes after it lives.
+        """
+        request = [f'{STAMP}Receive: obj=GenerateReqInput(text="', *scheduler_exception(OOM)[:-2], '")']
+        lines = [*start_until("ready"), *request]
+
+        died, lived = self.look_over(lines), self.look_over([*lines, self.DECODE.format("2.00")])
+
+        assert ([Cause.OOM_SERVING], []) == (causes(died), causes(lived))
+
+    def test_a_failure_that_ended_it_stays(self) -> None:
+        """
+        Another rank may still print a batch before SGLang ends them all.
+        """
+        failed = scheduler_exception(OOM)
+        lines = [*start_until("ready"), *failed[:-1], self.DECODE.format("2.00"), failed[-1]]
+
+        assert [Cause.OOM_SERVING] == causes(self.look_over(lines))

@@ -289,7 +289,7 @@ class TestRootCause:
 
     def test_ranks_that_fail_together(self) -> None:
         """
-        Two ranks' tracebacks mixed line by line still give the cause, once, with the first rank.
+        Two ranks' tracebacks mixed line by line still give the cause, once; whose line it is nobody knows.
         """
         error = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static."
         lines: list[str] = []
@@ -299,7 +299,18 @@ class TestRootCause:
 
         reading = read([*start_until("weights loaded"), *lines])
 
-        assert ([Cause.OOM_KV_POOL], "TP0") == (causes(reading), reading.findings[0].rank)
+        assert ([Cause.OOM_KV_POOL], "") == (causes(reading), reading.findings[0].rank)
+
+    def test_a_shell_is_no_exception(self) -> None:
+        """
+        Where the exception is missing the shell's word below the frames does not take its place, so that no
+        name is given for the function that stands above it.
+        """
+        frames = scheduler_exception()[:-1]
+
+        for word in ("Killed", "Segmentation fault (core dumped)", "run.sh: line 3:  7 Killed      python3"):
+            (found,) = read([*start_until("weights begun"), *frames, word]).findings
+            assert (Cause.SCHEDULER_EXCEPTION, True) == (found.cause, "hit an exception" in found.text)
 
     def test_the_port_story(self) -> None:
         """
