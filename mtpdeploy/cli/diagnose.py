@@ -9,11 +9,14 @@ from msgspec import to_builtins
 
 from mtpdeploy.cli import options, tables
 from mtpdeploy.cli.output import Answer
+from mtpdeploy.core.diagnosis import Stage
 from mtpdeploy.core.units import duration
-from mtpdeploy.errors import SERVER_NOT_UP
+from mtpdeploy.errors import MTP_NOT_PROVEN, SERVER_NOT_UP, ConfigError
 
 if TYPE_CHECKING:
+    from mtpdeploy.core.outcome import Report
     from mtpdeploy.deploy.inquest import Inquest, Reached
+    from mtpdeploy.engines.base import Shortfall
 
 
 @click.command("diagnose")
@@ -41,18 +44,19 @@ def command(
 
     FILE may be gzipped, and `-` is standard input. Prefixes of docker, kubernetes and journalctl are taken
     off. Without FILE, with --on, the newest attempt on a box. Where a log holds several starts, the last is
-    judged. Ends with 1 where a log shows a failure.
+    judged. Ends with 1 where a log shows a failure, or ends before the server was ready; with 8 where it
+    serves and speculates in vain; with 2 where a FILE is no log of SGLang.
     """
-    from mtpdeploy.deploy.inquest import hold, root  # noqa: PLC0415 - imports of the work itself
-    from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
+    from mtpdeploy.deploy.inquest import root  # noqa: PLC0415 - imports of the work itself
 
-    if not files:
-        held = [_of_box(options.Asked(**asked), attempt)]
-    elif asked["on"] is not None:
+    if files and asked["on"] is not None:
         raise click.UsageError("FILE and `--on` exclude each other")
+    if files:
+        held = _of_files(files, exit_status)
+        status = _status(held)
     else:
-        held = [hold(name, SGLANG, exit_status=exit_status) for name in files]
-    status = SERVER_NOT_UP if any(one.verdict is not None for one in held) else 0
+        one, status = _of_box(options.Asked(**asked), attempt)
+        held = [one]
     if together and files:
         found = root(held)
         held.sort(key=lambda one: one is not found)
@@ -65,40 +69,149 @@ def command(
     return status
 
 
-def _of_box(asked: options.Asked, attempt: int | None) -> "Inquest":
+def _of_files(files: tuple[str, ...], exit_status: int | None) -> list["Inquest"]:
     """
-    The newest attempt on a box, judged by its log, its exit status and what the box tells of its end.
+    Logs that lie here, judged.
+
+    Raises:
+        ConfigError: one cannot be read, or none is a log of SGLang.
+    """
+    from mtpdeploy.deploy.inquest import hold  # noqa: PLC0415 - imports of the work itself
+    from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
+
+    held = [hold(name, SGLANG, exit_status=exit_status) for name in files]
+    if all(one.foreign for one in held):
+        raise ConfigError(
+            "; ".join(f"{one.name} is no log of SGLang: {one.foreign}" for one in held),
+            hint="give what SGLang printed, stdout and stderr; `--exit-status` judges an empty one, too",
+        )
+    return held
+
+
+def _status(held: list["Inquest"]) -> int:
+    if any(one.failed for one in held):
+        return SERVER_NOT_UP
+    if any(one.foreign for one in held):
+        return ConfigError.exit_status
+    in_vain = any(warning.speculation for one in held for warning in one.warnings)
+    return MTP_NOT_PROVEN if in_vain else 0
+
+
+def _of_box(asked: options.Asked, attempt: int | None) -> tuple["Inquest", int]:
+    """
+    The newest attempt on a box, judged by its log, its exit status and what the box tells of its end, with
+    what was found when it was proved; and the status that this calls for.
     """
     import tempfile  # noqa: PLC0415 - only for this
 
     from msgspec import structs  # noqa: PLC0415
 
+    from mtpdeploy.cli.documents import report_status  # noqa: PLC0415
     from mtpdeploy.cli.reading import save_remote  # noqa: PLC0415
     from mtpdeploy.deploy.inquest import hold, with_conclusion  # noqa: PLC0415
     from mtpdeploy.deploy.up import read_outcome  # noqa: PLC0415
     from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
 
     with tempfile.NamedTemporaryFile(prefix="mtpdeploy-", suffix=".log") as file:
-        run, record, after = save_remote(asked, attempt, file)
+        try:
+            run, record, after = save_remote(asked, attempt, file)
+        except ConfigError as error:
+            if asked.on is not None:
+                raise
+            hint = "a log file: `diagnose FILE`, `diagnose -`; the newest attempt on a box: `--on HOST`"
+            raise ConfigError(str(error), hint=hint) from None
         # What somebody stopped did not fail by that.
         status = None if run.stopped_by else run.exit_status
-        held = hold(file.name, SGLANG, exit_status=status, version=record.sglang_version, after=after)
-        return structs.replace(with_conclusion(held, read_outcome(run), SGLANG), name=run.name)
+        running = run.alive or run.launching
+        version = record.sglang_version
+        held = hold(file.name, SGLANG, exit_status=status, version=version, after=after, running=running)
+        outcome = read_outcome(run)
+        held = structs.replace(with_conclusion(held, outcome, SGLANG), name=run.name)
+        report = outcome.report if outcome is not None and held.verdict is None else None
+        if version:
+            held = structs.replace(held, version=version)
+        if report is None:
+            return held, _status([held])
+        held = structs.replace(held, warnings=(*_proved(report), *held.warnings))
+        return held, report_status(report) or _status([held])
+
+
+def _proved(report: "Report") -> list["Shortfall"]:
+    """
+    What was found wanting when the server was asked, by the checks and the proof.
+    """
+    from mtpdeploy.cli.proof_words import verdict_of  # noqa: PLC0415 - only to show
+    from mtpdeploy.engines.base import Shortfall  # noqa: PLC0415
+
+    wanting = [Shortfall("check-failed", f"{check.name}: {check.detail}") for check in report.failed]
+    found = report.speculation
+    if report.mtp_proven is False or report.talks_nonsense:
+        text = " ".join(line.strip().removeprefix("proof  ") for line in verdict_of(found)) if found else ""
+        wanting.append(Shortfall("mtp-not-proven", f"{report.state}: {text}", speculation=True))
+    return wanting
 
 
 def _told(one: "Inquest", *, named: bool) -> list[str]:
     from mtpdeploy.cli.words import cause_name, verdict_lines  # noqa: PLC0415 - only to show
 
     lines = [f"{one.name}:"] if named else []
-    lines += [*_before(one), _timeline(one), ""]
+    if one.foreign:
+        return [*lines, f"no log of SGLang: {one.foreign}"]
+    lines += [*_before(one), *_facts(one), _timeline(one), ""]
+    warnings = [f"  WARNING: {warning.text}" for warning in one.warnings]
     if one.verdict is None:
-        said = "the server became ready" if one.ready else f"it got as far as “{one.stage}”"
-        lines += [f"no failure in these {one.lines:,} lines; {said}", f"  | {one.last}"]
+        lines += [*_without_failure(one), *warnings]
         return lines
     lines.append(f"{cause_name(one.verdict.cause)}: {one.verdict.cause}")
-    lines += verdict_lines(one.verdict)
+    lines += [*verdict_lines(one.verdict), *warnings]
     lines += [f"  answered by {name}: gives up {given}" for name, given in one.answers]
     return lines
+
+
+def _without_failure(one: "Inquest") -> list[str]:
+    if not one.ready:
+        said = f"it runs, and has come to “{one.stage}”"
+    elif any(reached.milestone.stage is Stage.READY for reached in one.reached):
+        said = "the server became ready"
+    else:
+        said = "the server answers requests; the beginning of its log is missing"
+    line, last = one.stopped or (one.lines, one.last)
+    told = f", and was told to stop (log line {line})" if one.stopped else ""
+    return [f"no failure in these {one.lines:,} lines; {said}{told}", f"  | {last}"]
+
+
+ASKED = (
+    "mem_fraction_static",
+    "max_running_requests",
+    "context_length",
+    "speculative_algorithm",
+    "speculative_num_steps",
+    "speculative_num_draft_tokens",
+    "attention_backend",
+    "kv_cache_dtype",
+)
+"""The arguments that are shown: what memory and speculation hang on."""
+
+
+def _facts(one: "Inquest") -> list[str]:
+    """
+    The version, what was asked for, and what was made of it.
+    """
+    told = ((name, one.arguments.get(name, "None")) for name in ASKED)
+    asked = ", ".join(f"{name} {value}" for name, value in told if value != "None")
+    figures, applied = one.figures, []
+    if (requests := figures.get("effective_running_requests")) is not None:
+        applied.append(f"{requests:,.0f} requests at a time")
+    for name, words in (
+        ("max_total_num_tokens", "{:,.0f} tokens in all"),
+        ("context_len", "context {:,.0f}"),
+    ):
+        applied += [words.format(figures[name])] if name in figures else []
+    if (length := figures.get("accept_length")) is not None:
+        applied.append(f"accept length {length:.2f} on {figures['decode_lines']:,.0f} decode lines")
+    rows = (("SGLang", one.version), ("arguments", asked), ("runs", ", ".join(applied)))
+    lines = [f"{name:10} {value}" for name, value in rows if value]
+    return [*lines, ""] if lines else []
 
 
 def _brief(one: "Inquest") -> list[str]:
@@ -116,7 +229,8 @@ def _before(one: "Inquest") -> list[str]:
     """
     if not one.before:
         return []
-    lines = ["this log holds several starts; the last one is judged:"]
+    judged = "the last has only begun, so the one before it" if one.stands_for else "the last one"
+    lines = [f"this log holds several starts; {judged} is judged:"]
     for start in one.before:
         end = str(start.verdict.cause) if start.verdict else "no failure shown"
         came = "was ready" if start.ready else f"got as far as “{start.stage}”"
@@ -125,23 +239,27 @@ def _before(one: "Inquest") -> list[str]:
 
 
 def _timeline(one: "Inquest") -> str:
-    begun = next((r.moment for r in one.reached if r.moment is not None), None)
-    rows, before = [], begun
+    rows, passed, before = [], 0.0, None
     for reached in one.reached:
-        rows.append(_row(reached, begun, before))
+        took = None if reached.moment is None else reached.moment - (before or reached.moment)
+        # A clock that was set back tells nothing of this stage; the others keep their durations.
+        passed += max(took or 0.0, 0.0)
+        rows.append(_row(reached, passed, took))
         before = reached.moment if reached.moment is not None else before
     if not rows:
         return "no stage of a start is in this log"
     return tables.table(("line", "at", "took", "stage", "figures"), rows)
 
 
-def _row(reached: "Reached", begun: float | None, before: float | None) -> tuple[str, ...]:
+def _row(reached: "Reached", passed: float, took: float | None) -> tuple[str, ...]:
     from mtpdeploy.cli.words import figures_told  # noqa: PLC0415 - only to show
 
-    milestone, moment = reached.milestone, reached.moment
-    at = "" if moment is None or begun is None else duration(moment - begun)
-    took = "" if moment is None or before is None else duration(moment - before)
-    return str(milestone.line), at, took, str(milestone.stage), figures_told(milestone.figures)
+    milestone = reached.milestone
+    at = "" if took is None else duration(passed)
+    for_it = "" if took is None else duration(took) if took >= 0 else "clock set back"
+    # What the arguments say is asked for, and no figure yet.
+    figures = {} if milestone.stage is Stage.ARGUMENTS else milestone.figures
+    return str(milestone.line), at, for_it, str(milestone.stage), figures_told(figures)
 
 
 def _document(one: "Inquest") -> dict[str, Any]:
@@ -152,6 +270,11 @@ def _document(one: "Inquest") -> dict[str, Any]:
         "lines": one.lines,
         "stage": str(one.stage),
         "ready": one.ready,
+        "version": one.version or None,
+        "foreign": one.foreign or None,
+        "stopped": {"line": one.stopped[0], "text": one.stopped[1]} if one.stopped else None,
+        "warnings": [to_builtins(warning) for warning in one.warnings],
+        "stands_for_earlier": one.stands_for,
         "cause": cause_name(one.verdict.cause) if one.verdict else None,
         "verdict": to_builtins(one.verdict),
         "answers": [{"rung": name, "gives_up": given} for name, given in one.answers],

@@ -19,12 +19,21 @@ SIMULATED = "simulated: this box, its GPU and its server are mtpdeploy's built-i
 """Said wherever the demo box is shown."""
 
 FIGURES = {
-    "avail_mem_gib": "{:.2f} GiB free",
-    "mem_usage_gib": "{:.2f} GiB taken",
     "max_mamba_cache_size": "{:.0f} state slots",
+    "conv_state_gib": "conv {:.2f} GiB",
+    "ssm_state_gib": "SSM {:.2f} GiB",
+    "intermediate_ssm_gib": "draft SSM {:.2f} GiB",
+    "intermediate_conv_gib": "draft conv {:.2f} GiB",
     "kv_tokens": "{:,.0f} tokens",
+    "k_gib": "K {:.2f} GiB",
+    "v_gib": "V {:.2f} GiB",
+    "kv_gib": "KV {:.2f} GiB",
     "max_total_num_tokens": "{:,.0f} tokens",
     "max_running_requests": "{:.0f} requests at a time",
+    "context_len": "context {:,.0f}",
+    "usage_gib": "{:.2f} GiB taken",
+    "avail_gib": "{:.2f} GiB free",
+    "available_gpu_mem_gib": "{:.2f} GiB free",
 }
 """How the numbers that SGLang prints at its stages are shown."""
 

@@ -2,16 +2,10 @@
 Any SGLang log from anywhere, judged offline: what it reached, when, with which figures, and why it ended.
 """
 
-import codecs
-import gzip
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from io import BufferedReader, RawIOBase
-from pathlib import Path
-from typing import IO, cast
 
 from msgspec import Struct, structs
 
@@ -21,18 +15,8 @@ from mtpdeploy.core.ladder import answering
 from mtpdeploy.core.lines import Lines
 from mtpdeploy.core.outcome import Outcome
 from mtpdeploy.core.server import ServerSpec
-from mtpdeploy.core.wrappings import find_wrappings, unwrap
-from mtpdeploy.engines.base import EarlierStart, Engine, LogReading
-from mtpdeploy.errors import ConfigError
-
-PIECE = 1 << 20
-"""Bytes read at a time."""
-
-GZIP = b"\x1f\x8b"
-"""How a gzip file begins (RFC 1952)."""
-
-UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""How UTF-16 begins."""
+from mtpdeploy.deploy.logfile import LogFile, opened
+from mtpdeploy.engines.base import EarlierStart, Engine, LogReading, Shortfall
 
 MOMENT = re.compile(r"\[(20\d\d-\d\d-\d\d \d\d:\d\d:\d\d)")
 """SGLang's own time stamp; in whatever zone the box has."""
@@ -71,7 +55,12 @@ class Before(Struct, frozen=True):
 class Inquest(Struct, frozen=True):
     """
     What a log tells of its last start. `verdict` is None where it shows no failure; `answers` are the rungs
-    that answer its cause, with what each gives up; `before` are the starts that came before it.
+    that answer its cause, with what each gives up; `before` are the starts that came before it, and
+    `stands_for` says that the verdict is of the last of those, because this one has only begun.
+
+    `version` is SGLang's in words, as far as it is known; `warnings` are what a server that is up gives less
+    of than was asked for, and what hinders the judgement; `foreign` says why it is no log of SGLang.
+    `stopped` is the line by which a server that was ready acknowledges that it was told to stop: no failure.
     """
 
     name: str
@@ -85,6 +74,18 @@ class Inquest(Struct, frozen=True):
     answers: tuple[tuple[str, str], ...]
     last: str
     before: tuple[Before, ...] = ()
+    stands_for: bool = False
+    version: str = ""
+    warnings: tuple[Shortfall, ...] = ()
+    foreign: str = ""
+    stopped: tuple[int, str] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """
+        Whether it shows a failure.
+        """
+        return self.verdict is not None and not self.foreign
 
 
 def hold(
@@ -94,22 +95,21 @@ def hold(
     exit_status: int | None = None,
     version: str = "",
     after: Mapping[str, str] | None = None,
+    running: bool = False,
 ) -> Inquest:
     """
     Judge a log file, gzipped or not; `-` is standard input. `version` is SGLang's, where it is known.
 
     `after` is what the box told of the server's end; None where it was not asked, or the server has not
-    failed as far as is known.
+    failed as far as is known. `running` says that it is known to run, so that a log that just ends is no end.
 
     Raises:
         ConfigError: it cannot be read.
     """
-    try:
-        with _opened(name) as file:
-            return _judge(name, file, engine.reading(version), engine, version, exit_status, after)
-    except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(f"{name} cannot be read: {reason}", hint="give a log file, or `-`") from None
+    with opened(name) as file:
+        return _judge(
+            name, file, engine.reading(version), engine, version, exit_status, after, running=running
+        )
 
 
 def root(held: Sequence[Inquest]) -> Inquest | None:
@@ -138,8 +138,8 @@ def _moment(one: Inquest) -> float:
     if line is None or one.name == "-":
         return moment
     lines = Lines()
-    with _opened(one.name) as file:
-        for piece in _pieces(file):
+    with opened(one.name) as file:
+        for piece in file.pieces():
             for each in lines.feed(piece):
                 if each.number > line:
                     return moment
@@ -148,44 +148,53 @@ def _moment(one: Inquest) -> float:
     return moment
 
 
-@contextmanager
-def _opened(name: str) -> Iterator[IO[bytes]]:
-    if name == "-":
-        import sys  # noqa: PLC0415 - only to read what is piped in
-
-        yield _plain(sys.stdin.buffer)
-        return
-    with Path(name).open("rb") as file:
-        yield _plain(file)
-
-
-def _plain(file: IO[bytes]) -> IO[bytes]:
-    """
-    A log as UTF-8, unpacked where it is gzipped and recoded where it is UTF-16 (as PowerShell's `>` writes).
-    """
-    peeked = BufferedReader(cast("RawIOBase", file))
-    if peeked.peek(2).startswith(GZIP):
-        peeked = BufferedReader(cast("RawIOBase", gzip.GzipFile(fileobj=peeked)))
-    if peeked.peek(2).startswith(UTF_16):
-        return codecs.EncodedFile(peeked, "utf-8", "utf-16", "replace")
-    if peeked.peek(3).startswith(codecs.BOM_UTF8):
-        peeked.read(3)
-    return peeked
-
-
 def _judge(
     name: str,
-    file: IO[bytes],
+    file: LogFile,
     reading: LogReading,
     engine: Engine,
     version: str,
     exit_status: int | None,
     after: Mapping[str, str] | None,
+    *,
+    running: bool,
 ) -> Inquest:
+    reached, last, count = _read(file, reading)
+    verdict = _verdict(reading, engine, exit_status, after, running=running)
+    alone = exit_status is None and after is None and not running
+    versions = (version,) if version else engine.releases_of(reading.arguments)
+    stopped = reading.evidence(End.UNTOLD, None, {}).told_to_stop if verdict is None else None
+    warnings = engine.shortfalls(reading.arguments, reading.figures) if reading.serves else ()
+    if file.cut:
+        warnings = (Shortfall("cut-short", f"{file.cut}; judged as far as it goes"), *warnings)
+    return Inquest(
+        name=name,
+        lines=count,
+        stage=reading.stage,
+        reached=tuple(reached),
+        figures=dict(reading.figures),
+        arguments=dict(reading.arguments),
+        ready=reading.serves,
+        verdict=verdict,
+        answers=_answers(engine, verdict, engine.configured(reading.arguments), versions),
+        last=last[:300],
+        before=tuple(_before(start, engine) for start in reading.earlier),
+        stands_for=reading.stands_for is not None,
+        version=reading.release,
+        warnings=warnings,
+        foreign=_foreign(reading, count, verdict) if alone else "",
+        stopped=stopped,
+    )
+
+
+def _read(file: LogFile, reading: LogReading) -> tuple[list[Reached], str, int]:
+    """
+    Read a log to its end: the stages of its last start, its last line that says anything, and its length.
+    """
     lines = Lines()
     reached: list[Reached] = []
     moment, last, count = None, "", 0
-    for piece in _pieces(file):
+    for piece in file.pieces():
         read = lines.feed(piece)
         for line in read:
             for milestone in reading.feed(line.number, line.text):
@@ -194,27 +203,53 @@ def _judge(
                 if milestone.line == reading.begun:
                     reached.clear()
                 reached.append(Reached(milestone, moment))
+        reading.look_over(read)
         count = read[-1].number if read else count
-        last = next((line.text for line in reversed(read) if line.text), last)
-    end = End.VANISHED if after is not None and exit_status is None else End.EXITED
+        last = next((line.text for line in reversed(read) if line.text.strip()), last)
+    return [each for each in reached if each.milestone.line >= reading.begun], last, count
+
+
+def _verdict(
+    reading: LogReading,
+    engine: Engine,
+    exit_status: int | None,
+    after: Mapping[str, str] | None,
+    *,
+    running: bool,
+) -> Verdict | None:
+    """
+    Why it ended; None where it serves, or is known to run, and nothing speaks against it.
+    """
+    end = End.EXITED if exit_status is not None else End.VANISHED if after is not None else End.UNTOLD
     evidence = reading.evidence(end, exit_status, after or {})
-    verdict = None
-    if reading.fatal is not None or exit_status not in (None, 0) or evidence.findings or after is not None:
-        verdict = judge(evidence, engine.knowledge)
-    versions = (version,) if version else engine.releases_of(reading.arguments)
-    return Inquest(
-        name=name,
-        lines=count,
-        stage=reading.stage,
-        reached=tuple(reached),
-        figures=dict(reading.figures),
-        arguments=dict(reading.arguments),
-        ready=any(each.milestone.stage is Stage.READY for each in reached),
-        verdict=verdict,
-        answers=_answers(engine, verdict, engine.configured(reading.arguments), versions),
-        last=last[:300],
-        before=tuple(_before(start, engine) for start in reading.earlier),
-    )
+    ended = evidence.exit_status not in (None, 0) or after is not None
+    proven = any(finding.fatal for finding in evidence.findings)
+    if not (ended or proven) and (reading.serves or running):
+        return None
+    verdict = judge(evidence, engine.knowledge)
+    if reading.stands_for is None and reading.earlier and verdict.cause is Cause.UNKNOWN:
+        verdict = structs.replace(verdict, further=(*verdict.further, *_history(reading, engine)))
+    return verdict
+
+
+def _history(reading: LogReading, engine: Engine) -> tuple[str, ...]:
+    """
+    Why the start before the last one failed, which the last one may be about to repeat.
+    """
+    *_, before = (_before(start, engine) for start in reading.earlier)
+    if before.verdict is None:
+        return ()
+    return (f"the start before this one: {before.verdict.cause} (log line {before.verdict.line})",)
+
+
+def _foreign(reading: LogReading, count: int, verdict: Verdict | None) -> str:
+    """
+    Why a log is none of this engine's; empty where it is, or where what it says is known all the same.
+    """
+    if not count:
+        return "it is empty"
+    known = verdict is not None and verdict.cause is not Cause.UNKNOWN
+    return "" if reading.recognized or reading.serves or known else "no line of it is SGLang's"
 
 
 def _before(start: EarlierStart, engine: Engine) -> Before:
@@ -235,23 +270,6 @@ def with_conclusion(inquest: Inquest, outcome: Outcome | None, engine: Engine) -
         verdict=outcome.verdict,
         answers=_answers(engine, outcome.verdict, outcome.server, engine.releases_of(inquest.arguments)),
     )
-
-
-def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    """
-    The log in pieces of whole lines, without what others have put before them; a last line end is added.
-    """
-    kept, wrappings = b"", None
-    while data := file.read(PIECE):
-        whole, feed, rest = (kept + data).rpartition(b"\n")
-        if not feed and len(rest) <= PIECE:
-            kept = rest
-            continue
-        piece, kept = (whole + feed, rest) if feed else (rest, b"")
-        wrappings = find_wrappings(piece[: 1 << 16]) if wrappings is None else wrappings
-        yield unwrap(piece, wrappings)
-    if kept:
-        yield unwrap(kept, wrappings or find_wrappings(kept)) + b"\n"
 
 
 def _seconds(stamp: str) -> float:

@@ -51,7 +51,7 @@ def test_what_the_box_tells_now_is_weighed(tmp_path: Path) -> None:
     assert vanished is not None
     assert (Cause.HOST_OOM_KILLED, KILLED.because) == (killed.cause, killed.because)
     assert Cause.VANISHED is vanished.cause
-    assert hold(str(log), SGLANG).verdict is None
+    assert hold(str(log), SGLANG, running=True).verdict is None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from mtpdeploy.core.diagnosis import Cause, Stage
-from mtpdeploy.deploy.inquest import PIECE, Inquest, hold, root
+from mtpdeploy.deploy.inquest import Inquest, hold, root
+from mtpdeploy.deploy.logfile import PIECE
 from mtpdeploy.engines.sglang import SGLANG
 from mtpdeploy.errors import ConfigError
 from tests.engines.sglang.recorded import LOGS, names, recorded, scheduler_exception, start_until
@@ -114,7 +115,9 @@ def test_an_exit_status_is_a_failure(tmp_path: Path) -> None:
     log = tmp_path / "silent.log"
     log.write_bytes(b"[2026-12-01 03:07:28] Load weight begin. avail mem=94.32 GB\n")
 
-    assert hold(str(log), SGLANG).verdict is None
+    open_end = hold(str(log), SGLANG).verdict
+    assert open_end is not None
+    assert (Cause.UNKNOWN, None) == (open_end.cause, hold(str(log), SGLANG, running=True).verdict)
     killed = hold(str(log), SGLANG, exit_status=137).verdict
     assert killed is not None
     assert Cause.VANISHED is killed.cause
@@ -233,3 +236,105 @@ class TestTogether:
         healthy = hold(str(LOGS / "ok-qwen3-dense.log"), SGLANG)
 
         assert root([healthy]) is None
+
+
+class TestEnds:
+    """
+    Logs that just end.
+    """
+
+    BEGUN = "\n".join(start_until("weights begun")) + "\n"
+
+    def held(self, folder: Path, text: str, *, exit_status: int | None = None) -> Inquest:
+        """
+        A log with this text, judged.
+        """
+        log = folder / "some.log"
+        log.write_text(text)
+        return hold(str(log), SGLANG, exit_status=exit_status)
+
+    @pytest.mark.parametrize(
+        ("last", "cause", "because"),
+        [
+            ("", Cause.UNKNOWN, "the log ends at “loading weights” without ready"),
+            ("Killed", Cause.VANISHED, "exit status 137"),
+            ("command terminated with exit code 137", Cause.VANISHED, "exit status 137"),
+            ("Segmentation fault (core dumped)", Cause.UNKNOWN, "a segmentation fault (SIGSEGV)"),
+            ("bash: python: command not found", Cause.SGLANG_MISSING, ""),
+            ("[2026-12-01 03:07:28] Received sigquit from a child process.", Cause.SCHEDULER_DIED, ""),
+            ("[2026-12-01 03:07:28] SIGTERM received. signum=None", Cause.STOPPED, "it was told to stop"),
+        ],
+    )
+    def test_before_it_was_ready(self, tmp_path: Path, last: str, cause: Cause, because: str) -> None:
+        """
+        Never “no failure”, and never a status that nobody knows.
+        """
+        held = self.held(tmp_path, self.BEGUN + last)
+
+        assert held.verdict is not None
+        assert (True, cause) == (held.failed, held.verdict.cause)
+        assert because in held.verdict.because
+        assert "None" not in held.verdict.because
+
+    def test_stopped_once_it_was_ready(self, tmp_path: Path) -> None:
+        """
+        It did what it was told: no failure, but said.
+        """
+        lines = [*start_until("ready"), "[2026-12-01 03:07:28] SIGTERM received. signum=None"]
+
+        held = self.held(tmp_path, "\n".join(lines))
+
+        assert (None, (len(lines), "SIGTERM received. signum=None")) == (held.verdict, held.stopped)
+
+    @pytest.mark.parametrize("text", ["", "\n\n", "hello\nworld\n", "\x00\x01" * 10, "INFO 12-01 vllm\n"])
+    def test_no_log_of_this_engine(self, tmp_path: Path, text: str) -> None:
+        """
+        That is said, and is no verdict on a server; with an exit status it is one.
+        """
+        held = self.held(tmp_path, text)
+
+        assert (True, False) == (bool(held.foreign), held.failed)
+        assert self.held(tmp_path, text, exit_status=1).failed
+
+    def test_long_noise_without_a_line_end(self, tmp_path: Path) -> None:
+        """
+        It is not empty.
+        """
+        assert "no line of it" in self.held(tmp_path, "x" * (2 * PIECE)).foreign
+
+    def test_the_start_before_is_mentioned(self, tmp_path: Path) -> None:
+        """
+        Where the last one shows no cause: it may be about to repeat that.
+        """
+        first = [*start_until("graphs begun"), *scheduler_exception(TestTogether.OOM)]
+
+        held = self.held(tmp_path, "\n".join(first) + "\n" + self.BEGUN)
+
+        assert held.verdict is not None
+        assert (Cause.UNKNOWN, 1) == (held.verdict.cause, len(held.verdict.further))
+        assert Cause.OOM_GRAPHS in held.verdict.further[0]
+
+
+def test_a_packed_log_that_ends_too_early(tmp_path: Path) -> None:
+    """
+    What can be unpacked is judged, and the cut is said.
+    """
+    lines = (LOGS / "x09-weights-missing.log").read_bytes()
+    packed = gzip.compress(lines + b"".join(b"%d\n" % (n * 7919) for n in range(100_000)))
+    log = tmp_path / "log.gz"
+    log.write_bytes(packed[: len(packed) - 1000])
+
+    held = hold(str(log), SGLANG)
+
+    assert held.verdict is not None
+    assert (Cause.MODEL_INCOMPLETE, ["cut-short"]) == (held.verdict.cause, [w.name for w in held.warnings])
+
+
+def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    One error, as of any other log that cannot be read.
+    """
+    monkeypatch.setattr("sys.stdin", None)
+
+    with pytest.raises(ConfigError, match="standard input is closed"):
+        hold("-", SGLANG)
