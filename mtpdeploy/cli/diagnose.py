@@ -146,7 +146,7 @@ def _proved(report: "Report") -> list["Shortfall"]:
     wanting = [Shortfall("check-failed", f"{check.name}: {check.detail}") for check in report.failed]
     found = report.speculation
     if report.mtp_proven is False or report.talks_nonsense:
-        text = " ".join(line.strip().removeprefix("proof  ") for line in verdict_of(found)) if found else ""
+        text = "; ".join(line.strip().removeprefix("proof  ") for line in verdict_of(found)) if found else ""
         wanting.append(Shortfall("mtp-not-proven", f"{report.state}: {text}", speculation=True))
     return wanting
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from msgspec import Struct, structs
 
 from mtpdeploy.core.diagnosis import Cause, End, Evidence, Milestone, Stage, Verdict, diagnose
-from mtpdeploy.core.judgement import judge
+from mtpdeploy.core.judgement import UNEXPLAINED, judge
 from mtpdeploy.core.ladder import answering
 from mtpdeploy.core.lines import Lines
 from mtpdeploy.core.outcome import Outcome
@@ -28,6 +28,10 @@ CONSEQUENCES = (
     (Cause.SCHEDULER_DIED, Cause.DETOKENIZER_DIED, Cause.VANISHED, Cause.STOPPED, Cause.UNKNOWN),
 )
 """What a rank that lost another one says: the further down the more likely it is an echo (lesson 11)."""
+
+
+SEEN = (End.STALLED, End.DEAF, End.REFUSING)
+"""Ends of a server that still ran: who watched it knows of them, and its log does not."""
 
 
 class Reached(Struct, frozen=True):
@@ -260,10 +264,13 @@ def _before(start: EarlierStart, engine: Engine) -> Before:
 
 def with_conclusion(inquest: Inquest, outcome: Outcome | None, engine: Engine) -> Inquest:
     """
-    The inquest with the verdict that was reached when the attempt ended, where the box was asked then: what
-    it told of the death is in no log.
+    The inquest with the verdict that was reached when the attempt ended, where that is in no log: the box was
+    asked then, or somebody saw how it stood still.
     """
-    if outcome is None or outcome.verdict is None or outcome.end is End.LOST or not outcome.after:
+    if outcome is None or outcome.verdict is None or outcome.end is End.LOST:
+        return inquest
+    named = inquest.verdict is not None and inquest.verdict.cause not in UNEXPLAINED
+    if not outcome.after and (named or outcome.end not in SEEN):
         return inquest
     return structs.replace(
         inquest,

@@ -38,6 +38,18 @@ def test_what_the_box_told_then_is_told_again(silent: Inquest) -> None:
     assert ["no-hierarchical-cache"] == [name for name, _ in told.answers]
 
 
+def test_what_was_seen_then_counts_where_the_log_is_silent(silent: Inquest) -> None:
+    """
+    A stall stands in no log; a cause that the log does name goes before what was seen.
+    """
+    stalled = Verdict(cause=Cause.STALLED, next=Next.REPEAT, because="nothing moved for 30 s")
+    outcome = structs.replace(OUTCOME, end=End.STALLED, verdict=stalled, after={})
+    named = structs.replace(silent, verdict=Verdict(cause=Cause.OOM_GRAPHS, next=Next.CLIMB))
+
+    assert stalled is with_conclusion(silent, outcome, SGLANG).verdict
+    assert named is with_conclusion(named, outcome, SGLANG)
+
+
 def test_what_the_box_tells_now_is_weighed(tmp_path: Path) -> None:
     """
     A server that went without an exit record, and nobody saw it: the box may still know why.
