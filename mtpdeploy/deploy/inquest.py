@@ -30,6 +30,12 @@ CONSEQUENCES = (
 """What a rank that lost another one says: the further down the more likely it is an echo (lesson 11)."""
 
 
+OPEN_END = (
+    "Where it has ended, `--exit-status` tells how, and the kernel's log (`dmesg -T`) tells of a kill; where it "
+    "still runs, judge its log again later."
+)
+"""What to do about a log that just ends."""
+
 SEEN = (End.STALLED, End.DEAF, End.REFUSING)
 """Ends of a server that still ran: who watched it knows of them, and its log does not."""
 
@@ -231,6 +237,9 @@ def _verdict(
     if not (ended or proven) and (reading.serves or running):
         return None
     verdict = judge(evidence, engine.knowledge)
+    if end is End.UNTOLD and evidence.exit_status is None and verdict.cause is Cause.UNKNOWN:
+        at = (f"its bar stands at {reading.progress}",) if reading.progress else ()
+        verdict = structs.replace(verdict, remedy=OPEN_END, further=(*verdict.further, *at))
     if reading.stands_for is None and reading.earlier and verdict.cause is Cause.UNKNOWN:
         verdict = structs.replace(verdict, further=(*verdict.further, *_history(reading, engine)))
     return verdict

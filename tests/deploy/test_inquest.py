@@ -276,6 +276,18 @@ class TestEnds:
         assert because in held.verdict.because
         assert "None" not in held.verdict.because
 
+    def test_where_its_bar_stands(self, tmp_path: Path) -> None:
+        """
+        The last thing that it did, and what would tell more.
+        """
+        bar = "Multi-thread loading shards:   7% Completed | 1/14 [00:02<00:30,  2.31s/it]"
+
+        verdict = self.held(tmp_path, self.BEGUN + bar).verdict
+
+        assert verdict is not None
+        assert ("its bar stands at shards 1/14",) == verdict.further
+        assert "--exit-status" in verdict.remedy
+
     def test_stopped_once_it_was_ready(self, tmp_path: Path) -> None:
         """
         It did what it was told: no failure, but said.
