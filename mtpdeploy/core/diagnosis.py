@@ -72,7 +72,7 @@ class Cause(StrEnum):
     ATTENTION_BACKEND = "the attention backend does not work on this GPU"
     KERNEL_MISMATCH = "installed packages do not match this SGLang version"
     KERNEL_MISSING = "a GPU kernel is missing for this card"
-    KERNEL_UNFIT = "a kernel cannot be compiled for this card or asks more of it than it has"
+    KERNEL_UNFIT = "a kernel cannot be compiled, or asks more of this card than it has"
     PTXAS_TOO_OLD = "the ptxas that Triton brings does not know this card"
     GPU_TOO_OLD = "this GPU is too old for SGLang"
     GRAPHS_FAILED = "CUDA graphs fail with this configuration, and not for want of memory"
@@ -211,7 +211,8 @@ class Evidence(Struct, frozen=True):
     `findings` in the order of the log; `tail` the last lines, with their numbers; `exit_status` as a
     shell shows it (137 for SIGKILL); `after` what the box said after the death (`oom_kill`,
     `box_restarted`, …: `core.aftermath.facts`), name to text; `told_to_stop` the line in which the server
-    acknowledges that. `figures` are those of the log that go with every finding, for where there is none.
+    acknowledges that. `figures` are those of the log that go with every finding, for where there is none;
+    `releases` those that may have written it, none where nothing is known.
     """
 
     end: End
@@ -222,6 +223,7 @@ class Evidence(Struct, frozen=True):
     after: dict[str, str] = {}
     told_to_stop: tuple[int, str] | None = None
     figures: dict[str, float] = {}
+    releases: tuple[str, ...] = ()
 
     @property
     def told(self) -> dict[str, float]:
@@ -258,19 +260,28 @@ class Knowledge(Struct, frozen=True):
     What an engine knows of one cause: what it calls for, and what to tell the user.
 
     `remedy` holds without any figures. `figured` says it with those of a verdict, and returns None where
-    the log did not print the ones that it needs.
+    the log did not print the ones that it needs; `quoted` says it with the words of the proving line, before
+    both. `spelled` names flags as the releases do that may have written the log.
     """
 
     next: Next
     remedy: str
     figured: Callable[[Mapping[str, float]], str | None] | None = None
+    quoted: Callable[[str], str | None] | None = None
+    spelled: Callable[[str, str, tuple[str, ...]], str] | None = None
 
-    def advice(self, figures: Mapping[str, float]) -> str:
+    def advice(
+        self, figures: Mapping[str, float], proof: str = "", releases: tuple[str, ...] | None = None
+    ) -> str:
         """
-        What to tell the user: with the figures of the log where it printed them.
+        What to tell the user: with the words and figures of the log where it printed them. Flags bear their
+        newest names where no `releases` are given.
         """
-        told = self.figured(figures) if self.figured is not None else None
-        return told or self.remedy
+        told = self.quoted(proof) if self.quoted is not None and proof else None
+        if told is None and self.figured is not None:
+            told = self.figured(figures)
+        told = told or self.remedy
+        return told if self.spelled is None or releases is None else self.spelled(told, proof, releases)
 
 
 BUS_ERROR = (135, -7)
@@ -319,7 +330,7 @@ def diagnose(evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdic
             proof=best.text,
             line=best.line,
             rank=best.rank,
-            remedy=known.advice({**evidence.told, **best.figures}),
+            remedy=known.advice({**evidence.told, **best.figures}, best.text, evidence.releases),
             figures=best.figures,
             stage=best.stage,
         )
@@ -334,7 +345,7 @@ def diagnose(evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdic
         proof=last,
         line=last_line,
         because=because,
-        remedy=known.advice(evidence.told),
+        remedy=known.advice(evidence.told, "", evidence.releases),
         stage=evidence.stage,
     )
 

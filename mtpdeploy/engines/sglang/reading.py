@@ -9,6 +9,7 @@ from mtpdeploy.core.diagnosis import EARLY, End, Evidence, Finding, Milestone, S
 from mtpdeploy.core.lines import Line
 from mtpdeploy.engines.base import EarlierStart
 from mtpdeploy.engines.sglang import milestones, shell
+from mtpdeploy.engines.sglang.server_args import releases_of
 from mtpdeploy.engines.sglang.serving import Serving
 from mtpdeploy.engines.sglang.starts import Start
 from mtpdeploy.engines.sglang.tracebacks import TEXT_LIMIT
@@ -176,6 +177,7 @@ class LogReading:
             after=dict(after),
             told_to_stop=self._start.told_to_stop,
             figures=self._start.carried,
+            releases=(self._version,) if self._version else releases_of(self._start.arguments),
         )
 
     def _look_for_another(self, number: int, text: str) -> None:

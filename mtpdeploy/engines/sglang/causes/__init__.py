@@ -7,15 +7,15 @@ help. Source of the directions: sglang-facts,
 section 3, column "retry with other config helps".
 """
 
+from msgspec import structs
+
 from mtpdeploy.core.diagnosis import Cause, Knowledge
+from mtpdeploy.engines.sglang import quotes
 from mtpdeploy.engines.sglang.causes import flags, hardware, memory, model, running, shell
 
 KNOWLEDGE: dict[Cause, Knowledge] = {
-    **memory.KNOWLEDGE,
-    **flags.KNOWLEDGE,
-    **hardware.KNOWLEDGE,
-    **model.KNOWLEDGE,
-    **running.KNOWLEDGE,
-    **shell.KNOWLEDGE,
+    cause: structs.replace(known, spelled=quotes.spelled)
+    for subject in (memory, flags, hardware, model, running, shell)
+    for cause, known in subject.KNOWLEDGE.items()
 }
 """One entry for every cause."""

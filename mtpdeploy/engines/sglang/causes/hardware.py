@@ -3,13 +3,14 @@ Causes in kernels, packages, drivers and GPUs.
 """
 
 from mtpdeploy.core.diagnosis import Cause, Knowledge, Next
-from mtpdeploy.engines.sglang import remedies
+from mtpdeploy.engines.sglang import quotes, remedies
 
 KNOWLEDGE: dict[Cause, Knowledge] = {
     Cause.KERNEL_MISMATCH: Knowledge(
         Next.STOP,
         "Reinstall what this SGLang version pins (sgl-kernel or sglang-kernel, flashinfer, transformers, "
         "torch for the box's CUDA) and the libraries that those load (libnuma, glibc 2.34 from 0.5.11 on).",
+        quoted=quotes.packages,
     ),
     Cause.KERNEL_MISSING: Knowledge(
         Next.STOP,
@@ -21,6 +22,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         "A kernel is made for another kind of card: use another moe_runner_backend or attention_backend, "
         "or a newer SGLang or Triton. No memory flag matters.",
         remedies.kernel,
+        quotes.compilation,
     ),
     Cause.PTXAS_TOO_OLD: Knowledge(
         Next.CLIMB,

@@ -3,12 +3,13 @@ Causes in the model's files and in arguments.
 """
 
 from mtpdeploy.core.diagnosis import Cause, Knowledge, Next
-from mtpdeploy.engines.sglang import remedies
+from mtpdeploy.engines.sglang import quotes, remedies
 
 KNOWLEDGE: dict[Cause, Knowledge] = {
     Cause.MODEL_NOT_FOUND: Knowledge(
         Next.STOP,
-        "Correct model_path: a folder on the box, or a name as the hub writes it (owner/model).",
+        "Correct what the line quotes (model_path, tokenizer_path or the draft's): a folder on the box, or a "
+        "name as the hub writes it (owner/model).",
     ),
     Cause.MODEL_ACCESS: Knowledge(
         Next.STOP,
@@ -50,5 +51,6 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     Cause.BAD_ARGUMENT: Knowledge(
         Next.STOP,
         "Correct or leave out the argument that the line names.",
+        quoted=quotes.argument,
     ),
 }

@@ -69,6 +69,15 @@ EXCEPTIONS: tuple[Signature, ...] = (
     ),
     Signature(
         cause=Cause.KERNEL_UNFIT,
+        pattern=r"Mismatched type for \w+ between",
+        example=(
+            "AssertionError('Mismatched type for token_k_indices between then block (int64) and else block "
+            "(int32)')"
+        ),
+        source="Triton, in a further line; a public report of 2026-04-07",
+    ),
+    Signature(
+        cause=Cause.KERNEL_UNFIT,
         pattern=r"ptxas fatal|PTXAS error:|triton\.compiler\.errors\.\w+|out of resource: shared memory",
         example=(
             "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 163840, "
