@@ -14,20 +14,28 @@ from typing import TypeVar, cast
 from msgspec import Struct, structs
 
 from mtpdeploy.core.machine import Host
+from mtpdeploy.deploy.places import (
+    AWS_SECRET,
+    COMMON_NAMES,
+    COMMON_USERS,
+    DASHED,
+    GPU,
+    HOME,
+    HOST_NAME,
+    IN_HOME,
+    IPV4,
+    IPV6,
+    LOGIN,
+    PUBLIC,
+    URL_HOST,
+    USUAL,
+)
 from mtpdeploy.inventory.secrecy import LOGIN_PASSWORD, SECRET_FLAGS, is_secret, masked
 
 T = TypeVar("T")
 
 LEFT_OUT = "…"
 """What stands in place of a secret."""
-
-COMMON_USERS = frozenset(
-    {"root", "user", "admin", "ubuntu", "debian", "centos", "fedora", "ec2-user", "azureuser", "opc"}
-    | {"runner", "vscode", "jovyan", "nobody"}
-)
-"""Users that images of clouds and containers come with: they tell of nobody."""
-
-COMMON_NAMES = frozenset({"localhost", "demo", "unknown", "default"})
 
 ASSIGNED = re.compile(
     r"(?i)(?<![a-z0-9_-])((?:[a-z0-9_-]*[_-])?"
@@ -55,29 +63,6 @@ COUNTED = re.compile(r"[0-9.]{1,12}|\"<[^\"]*>\"|'<[^']*>'|<[^\s<>]*>")
 """What is no secret but of a password: SGLang counts tokens, and names special ones."""
 
 PASSED = re.compile(r"(?i)pass|secret|credential")
-
-_OCTET = r"(?:25[0-5]|2[0-4][0-9]|[01]?[0-9]?[0-9])"
-IPV4 = re.compile(rf"(?<![0-9])(?!0+\.|127\.){_OCTET}(?:\.{_OCTET}){{3}}(?![0-9])")
-"""An address, but of this machine (127/8) and of none (0/8, where versions of SGLang lie)."""
-
-IPV6 = re.compile(
-    r"(?<![0-9A-Za-z])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,9}(?:(?:\.[0-9]{1,3}){3})?(?:%[0-9A-Za-z]+)?"
-)
-"""What may hold an IPv6 address (RFC 4291, section 2.2); `ipaddress` decides."""
-
-DASHED = re.compile(
-    r"(?<![0-9A-Za-z-])(?:[a-z][a-z0-9]*-)+(?:[0-9]{1,3}-){3}[0-9]{1,3}(?![0-9A-Za-z])(?:\.[\w-]+)*"
-)
-"""A machine called by its address: `ip-10-0-0-5.ec2.internal`."""
-
-LOGIN = re.compile(r"(?<![\w.+-])([A-Za-z_][\w.+-]*)@([A-Za-z0-9][A-Za-z0-9.-]*)")
-"""A user at a machine, or an address of mail."""
-
-HOME = re.compile(r"(?<![\w.])(/(?:home|Users)/)([^/\s:;,'\"\\<>|&()\[\]{}]+)")
-"""The home directory of a user."""
-
-GPU = re.compile(r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-"""A card's own number, as nvidia-smi prints it."""
 
 KINDS = ("host", "address", "user", "path", "card")
 """The words of placeholders."""
@@ -167,6 +152,7 @@ class Redactor:
             text = LOGIN_PASSWORD.sub(lambda m: f"{m[0].partition(':')[0]}:{LEFT_OUT}@", text)
         for pattern in (ASSIGNED, FLAGGED):
             text = pattern.sub(_unvalued, text)
+        text = AWS_SECRET.sub(LEFT_OUT, text)
         return JWT.sub(LEFT_OUT, BEARER.sub(rf"\1{LEFT_OUT}", text))
 
     def _without_names(self, text: str) -> str:
@@ -175,10 +161,13 @@ class Redactor:
         """
         pieces = [(text, False)]
         rules: list[tuple[re.Pattern[str], Rule]] = [
+            (IN_HOME, self._in_home),
             (self._known, self._name),
+            (URL_HOST, self._url_host),
             (LOGIN, self._login),
             (HOME, self._home),
             (DASHED, self._dashed),
+            (HOST_NAME, lambda m: self._host(m[0])),
             (IPV6, self._ipv6),
             (IPV4, lambda m: self._placeholder("address", m[0])),
             (GPU, lambda m: self._placeholder("card", m[0])),
@@ -210,6 +199,26 @@ class Redactor:
             return f"{user}@{self._placeholder('host', host)}{found[2][len(host) :]}"
         # An address is left to its own rule.
         return None if user == found[1] else f"{user}@{found[2]}"
+
+    def _in_home(self, found: re.Match[str]) -> str | None:
+        home, rest = found[1], found[2].rstrip(".")
+        if USUAL.match(rest) or PLACEHOLDER.fullmatch(rest) or not rest:
+            return None
+        above, _, user = home.rpartition("/")
+        if above and user.lower() not in COMMON_USERS and not PLACEHOLDER.fullmatch(user):
+            home = f"{above}/{self._placeholder('user', user)}"
+        return f"{home}/{self._placeholder('path', found[0])}{found[2][len(rest) :]}"
+
+    def _url_host(self, found: re.Match[str]) -> str | None:
+        new = self._host(found[1])
+        return None if new is None else found[0][: -len(found[1])] + new
+
+    def _host(self, name: str) -> str | None:
+        """
+        The placeholder of a host's name, unless it tells nothing; an address is left to its own rule.
+        """
+        known = PUBLIC.fullmatch(name) or name.lower() in COMMON_NAMES or PLACEHOLDER.fullmatch(name)
+        return None if known or re.fullmatch(r"[0-9.]+", name) else self._placeholder("host", name)
 
     def _dashed(self, found: re.Match[str]) -> str | None:
         return None if PLACEHOLDER.match(found[0]) else self._placeholder("host", found[0])

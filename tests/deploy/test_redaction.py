@@ -47,6 +47,7 @@ SECRETS = (
     "sk-AbCdEfGhIjKlMnOpQrStUv",
     "ghp_AbCdEfGhIjKlMnOpQrStUv",
     "AKIAABCDEFGHIJKLMNOP",
+    "AbCdEfGhIjKl/MnOpQr0StUvWx" + "Yz1234567890+A",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.c2lnbmF0dXJl",
 )
 
@@ -160,12 +161,47 @@ class TestNames:
         assert texts[4] == one.text("x 10.0.0.5") != one.text("x 10.0.0.6")
 
     @pytest.mark.parametrize(
+        ("line", "clean"),
+        [
+            ("connect to gpu-box-7.provider.example.net:22", "connect to host-1:22"),
+            ("get https://files.example.com:8080/x", "get https://host-1:8080/x"),
+            ("init_method=tcp://node17:1234", "init_method=tcp://host-1:1234"),
+            ("node1.cluster.local:5000 node1.cluster.local", "host-1:5000 host-1"),
+            ("/root/secret/x, /root/secret/x", "/root/path-1, /root/path-1"),
+            ("open('/home/ubuntu/acme/x.py')", "open('/home/ubuntu/path-1')"),
+            ("/home/bob/acme/x", "/home/user-1/path-1"),
+        ],
+    )
+    def test_what_nobody_named_before(self, line: str, clean: str) -> None:
+        """
+        Hosts by their look, and what lies in home directories, the same thing by the same word.
+        """
+        assert clean == Redactor([]).text(line)
+        assert clean == Redactor([]).text(clean)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "https://huggingface.co/Qwen/Qwen3.6-27B https://raw.githubusercontent.com/a/b",
+            "sglang.srt.managers.scheduler torch.nn.Linear threading.local x.info()",
+            "model.safetensors.index.json config.json launch.sh libcuda.so.1 flags.in",
+            "/root/.cache/huggingface/hub/models--Qwen /root/venv/lib/python3.12/site-packages/x.py",
+            "http://127.0.0.1:30000/v1 http://localhost:8000 http://0.0.0.0:30000",
+        ],
+    )
+    def test_what_everybody_has_stays(self, line: str) -> None:
+        """
+        Public hubs, modules, files, and caches that every home directory has.
+        """
+        assert line == Redactor([]).text(line)
+
+    @pytest.mark.parametrize(
         "line",
         [
             "127.0.0.1:30000 localhost 0.0.0.0:8000 ::1 [::]:22 ::ffff:127.0.0.1",
             "sglang 0.5.12.1, torch 2.9.1, 16:05:01.123, 1.25.3",
             "c10::cuda::CUDACachingAllocator std::vector<at::Tensor> torch::jit 0x7f::",
-            "root@localhost /root/.mtpdeploy /home/ubuntu/x",
+            "root@localhost /root/.mtpdeploy /home/ubuntu/models/x",
             "minesweeper adapter evening determine",
             "2026-12-01T10:11:12.123456 [2026-12-01 16:05:01] 12:34:56",
         ],
