@@ -208,7 +208,7 @@ def _trial(dossier: Dossier, place: int) -> Trial:
         lines=tried.lines,
         then=words.sentence(tried.step) if tried.step else "",
         after=_listed(dict(tried.outcome.after) if tried.outcome else {}),
-        further=_listed(tried.further),
+        further=recorded(tried.further),
         happened=_told(tried.happened, record.started_at if record else begun_at(dossier)),
     )
 
@@ -232,6 +232,24 @@ def _settings(server: ServerSpec | None) -> list[Setting]:
 
 def _value(value: object) -> str:
     return value if isinstance(value, str) else json.encode(value).decode()
+
+
+def recorded(found: dict[str, Any]) -> list[tuple[str, str]]:
+    """
+    Whatever else was recorded, as pairs of a name and a value: what lies within is named by its way there.
+    """
+    told: list[tuple[str, str]] = []
+    for name, value in found.items():
+        words = name.replace("_", " ")
+        if isinstance(value, dict):
+            told += [(f"{words}: {inner}", text) for inner, text in recorded(value)]
+        elif isinstance(value, list) and any(isinstance(one, (dict, list)) for one in value):
+            told += recorded({f"{name} {place}": one for place, one in enumerate(value, 1)})
+        elif isinstance(value, list):
+            told.append((words, _cut(", ".join(map(_figure, value)))))
+        else:
+            told.append((words, _cut(_figure(value))))
+    return told
 
 
 def _command(lines: tuple[tuple[str, ...], ...]) -> str:

@@ -37,12 +37,14 @@ def command(
     """
     Write an ascent as one HTML file: every attempt with its configuration, stages, memory and verdict.
 
-    ASCENT is the last part of its name, as `history` shows it, its beginning, or the whole; without it, or
-    with `latest`, the newest. Values that look like secrets are left out, also without --redact; ports
-    stay. With --bundle alone only the bundle is written. Prints the path.
+    ASCENT is its name or the last part of it, as `history` shows it; the beginning of either will do. Without
+    it, or with `latest`, it is the newest. Values that look like secrets are left out, also without
+    --redact; ports stay. With --bundle alone only the bundle is written. Prints the path.
     """
     if as_json and output == "-":
         raise click.UsageError("`--json` and `--output -` exclude each other")
+    if bundle == "-":
+        raise click.UsageError("`--bundle` needs the name of a file: a bundle is no text")
     from mtpdeploy.cli.reporting import Wanted, write_report  # noqa: PLC0415 - imports of the work itself
 
     wanted = Wanted(ascent, host, output, bundle, redact=redact, force=force)

@@ -131,7 +131,8 @@ def _choose(state: Path, wanted: Wanted) -> tuple[Path, Dossier]:
 def _is_meant(name: str, wanted: str | None) -> bool:
     if wanted in (None, "latest"):
         return True
-    return name.startswith(str(wanted)) or name.endswith(f"-{wanted}")
+    begins = name.startswith(str(wanted)) or name.rpartition("-")[2].startswith(str(wanted))
+    return begins or name.endswith(f"-{wanted}")
 
 
 def _check(path: Path, *, force: bool) -> None:

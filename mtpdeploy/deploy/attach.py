@@ -12,7 +12,7 @@ from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Options, Order, Tools
 from mtpdeploy.deploy.runs import is_meant, require_runs, unreadable, untold
 from mtpdeploy.deploy.up import ascent_id, begin, read_outcome, read_record, resume
-from mtpdeploy.errors import BoxUnfit, ConfigError
+from mtpdeploy.errors import BoxUnfit
 from mtpdeploy.remote import lock
 
 LIVING = (RunState.RUNNING, RunState.STARTING, RunState.UNTOLD)
@@ -26,8 +26,8 @@ def attach(host: Host, tools: Tools, *, server: str | None = None, break_lock: b
     One that runs without speculation, for a comparison that was broken off, is restarted as it was before.
 
     Raises:
-        ConfigError: there is no run.
-        BoxUnfit: its server was ready and has ended since, or what the run left does not tell how it stands.
+        BoxUnfit: there is no run, its server was ready and has ended since, or what the run left does not
+            tell how it stands.
         BoxLocked: its client lives and is still at it.
     """
     facts = look(tools, None)
@@ -86,14 +86,13 @@ def newest(facts: Facts, *, server: str | None = None) -> tuple[RunRecord, Attem
     The newest run on the box, of one server where a name is given; one that lives goes first.
 
     Raises:
-        ConfigError: there is none.
-        BoxUnfit: its record cannot be read, or the runs cannot be looked at.
+        BoxUnfit: there is none, its record cannot be read, or the runs cannot be looked at.
     """
     require_runs(facts)
     found = [run for run in facts.runs if is_meant(run, server)]
     if not found:
         of = f" of `{server}`" if server else ""
-        raise ConfigError(f"there is no run{of} on the box", hint="`mtpdeploy up` starts one")
+        raise BoxUnfit(f"there is no run{of} on the box", hint="`mtpdeploy up` starts one")
     run = max(found, key=lambda run: (run_state(run) in LIVING, run.name))
     record = read_record(run)
     if record is None:

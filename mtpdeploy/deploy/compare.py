@@ -101,9 +101,9 @@ class Comparer:
         Restart twice, and measure each time. A start that fails is told in the comparison.
 
         Raises:
-            ConfigError: there is no run, or it was not asked to speculate.
-            BoxUnfit: it does not live, is working on requests or is left over from a comparison; something
-                came into the way.
+            ConfigError: it was not asked to speculate.
+            BoxUnfit: there is no run, it does not live, is working on requests or is left over from a
+                comparison; something came into the way.
             BoxLocked: somebody else deploys there.
             ConnectionLost: the box went out of reach for good.
         """

@@ -21,8 +21,7 @@ def verify_running(tools: Tools, *, server: str | None) -> tuple[AttemptRecord, 
     Ask the newest run that lives on a box, of one server where a name is given.
 
     Raises:
-        ConfigError: there is no run.
-        BoxUnfit: the newest one does not live.
+        BoxUnfit: there is no run, or the newest one does not live.
         ConnectionLost: the line to the box broke.
     """
     facts, record = running(tools, server=server)
@@ -36,8 +35,7 @@ def running(tools: Tools, *, server: str | None) -> tuple[Facts, AttemptRecord]:
     The newest run that lives on a box, of one server where a name is given, with a look at the box.
 
     Raises:
-        ConfigError: there is no run.
-        BoxUnfit: the newest one does not live.
+        BoxUnfit: there is no run, or the newest one does not live.
         ConnectionLost: the line to the box broke.
     """
     facts = look(tools, None)

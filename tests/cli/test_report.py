@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from mtpdeploy.cli.page import page_of
+from mtpdeploy.cli.page import page_of, recorded
 from mtpdeploy.core import events
 from mtpdeploy.core.outcome import Ascent
 from mtpdeploy.core.server import ServerSpec
@@ -51,6 +51,20 @@ def page(run: Run, *words: str) -> Seen:
 
     assert (0, "") == (said.status, said.err)
     return Seen(said.out)
+
+
+def test_what_has_no_place_of_its_own_is_told_in_pairs() -> None:
+    """
+    What lies within another thing is named by its way there, and nothing is JSON.
+    """
+    found = {"weather": {"oom_kill": "4 of them"}, "lengths": [2.5, 3.0], "steps": [{"at": 1}, {"at": 2}]}
+
+    assert [
+        ("weather: oom kill", "4 of them"),
+        ("lengths", "2.5, 3"),
+        ("steps 1: at", "1"),
+        ("steps 2: at", "2"),
+    ] == recorded(found)
 
 
 class TestPage:
@@ -300,12 +314,24 @@ class TestChoice:
             (): "qwen on b",
             ("latest",): "qwen on b",
             ("22222222",): "qwen on b",
+            ("2222",): "qwen on b",
             (ID,): "qwen on box",
             ("20261201",): "qwen on box",
             ("--on", "box"): "qwen on box",
             ("latest", "--on", "box"): "qwen on box",
         }.items():
             assert f"{place}: mtpdeploy report" in page(run, *words).words
+
+    def test_a_bundle_goes_into_a_file(self, folder: Path, run: Run) -> None:
+        """
+        `-` is no name of one.
+        """
+        keep(folder / "state")
+        said = run("report", "--bundle", "-")
+
+        assert (2, "") == (said.status, said.out)
+        assert "`--bundle` needs the name of a file" in said.err
+        assert not (folder / "-").exists()
 
     def test_history_names_them(self, folder: Path, run: Run) -> None:
         """

@@ -19,7 +19,7 @@ from mtpdeploy.deploy.attach import newest
 from mtpdeploy.deploy.down import take_down
 from mtpdeploy.deploy.journal import history
 from mtpdeploy.deploy.status import is_living, statuses
-from mtpdeploy.errors import BoxUnfit, ConfigError
+from mtpdeploy.errors import BoxUnfit
 from mtpdeploy.onbox.identity import identify
 from tests.deploy.examples import RECORD
 from tests.deploy.place import FITTING, SEED, Place
@@ -176,7 +176,7 @@ class TestRefuses:
         """
         A box without a run is said to have none.
         """
-        with pytest.raises(ConfigError, match="there is no run on the box") as caught:
+        with pytest.raises(BoxUnfit, match="there is no run on the box") as caught:
             place.attach()
 
         assert "`mtpdeploy up` starts one" == caught.value.hint
@@ -187,7 +187,7 @@ class TestRefuses:
         """
         place.up(place.server(port))
 
-        with pytest.raises(ConfigError, match="there is no run of `other` on the box"):
+        with pytest.raises(BoxUnfit, match="there is no run of `other` on the box"):
             place.attach(server="other")
 
     def test_a_server_that_was_stopped(self, place: Place, port: int) -> None:

@@ -102,7 +102,7 @@ class TestNothingToCompare:
         """
         There is one clear error.
         """
-        with pytest.raises(ConfigError, match="there is no run"):
+        with pytest.raises(BoxUnfit, match="there is no run"):
             compare(place)
 
     def test_it_works_on_requests(self, make_place: Callable[..., Place], port: int) -> None:

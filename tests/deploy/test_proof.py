@@ -7,7 +7,7 @@ import pytest
 from mtpdeploy.core.outcome import ENVIRONMENT
 from mtpdeploy.deploy.down import take_down
 from mtpdeploy.deploy.proof import verify_running
-from mtpdeploy.errors import BoxUnfit, ConfigError
+from mtpdeploy.errors import BoxUnfit
 from tests.deploy.place import Place
 
 
@@ -31,7 +31,7 @@ def test_nothing_to_ask(place: Place, port: int) -> None:
     """
     Without a run, and with one that was stopped, there is one clear error.
     """
-    with pytest.raises(ConfigError, match="there is no run"):
+    with pytest.raises(BoxUnfit, match="there is no run on the box"):
         verify_running(place.tools(), server=None)
     place.up(place.server(port))
     take_down(place.tools(), server=None)

@@ -45,7 +45,7 @@ def go_on(rented: Rented) -> Done:
     Attach; where nothing had been launched yet, begin again.
     """
     done = rented.client.run("attach", "--on", "box", "--json")
-    if done.status == 2 and "there is no run" in done.err:
+    if done.status == 4 and "there is no run" in done.err:
         return rented.client.run("up", "second", "--on", "box", "--no-plan", "--json")
     return done
 

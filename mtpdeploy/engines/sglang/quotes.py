@@ -5,6 +5,7 @@ Remedies by the words of the line that proves a failure, and flags named as the 
 import re
 
 from mtpdeploy.engines.sglang.flag_table import (
+from mtpdeploy.engines.sglang.versions import 
     Flag,
     find,
     known_until,
