@@ -2,17 +2,21 @@
 `mtpdeploy history`: earlier ascents from the local journal.
 """
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mtpdeploy.cli import options, tables
 from mtpdeploy.cli.documents import ascent_document, exit_status
+from mtpdeploy.cli.heading import begun_at, exit_of
 from mtpdeploy.cli.output import Answer
 from mtpdeploy.cli.words import in_short
 from mtpdeploy.core.units import duration
 
 if TYPE_CHECKING:
+    from mtpdeploy.core.outcome import Ascent
+    from mtpdeploy.deploy.dossier import Dossier
     from mtpdeploy.deploy.journal import Past
 
 
@@ -23,14 +27,15 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="One document on stdout.")
 def command(host: str | None, server: str | None, count: int, *, as_json: bool) -> Answer | None:
     """
-    Show earlier ascents from the local journal, newest first, every attempt with how it ended.
+    Show the ascents of the local journal, newest first, every attempt with how it ended; those that go on,
+    were interrupted or refused as well.
     """
-    from mtpdeploy.deploy.journal import history, state_directory  # noqa: PLC0415
+    from mtpdeploy.deploy.journal import history, state_directory  # noqa: PLC0415 - only where it is shown
 
     unread: list[str] = []
     wanted = [
         past
-        for past in history(state_directory(), unread.append)
+        for past in history(state_directory(), unread.append, _unended)
         if host in (None, past.ascent.host) and server in (None, past.ascent.asked.name)
     ][:count]
     for sentence in unread:
@@ -42,30 +47,73 @@ def command(host: str | None, server: str | None, count: int, *, as_json: bool) 
         return None
     rows = []
     for past in wanted:
-        for outcome in past.ascent.outcomes:
-            first = outcome is past.ascent.outcomes[0]
-            rows.append(
-                (
-                    tables.when(outcome.started_at),
-                    past.ascent.id.rpartition("-")[2] if first else "",
-                    past.ascent.host if first else "",
-                    past.ascent.asked.name if first else "",
-                    str(outcome.attempt),
-                    outcome.rung
-                    or ((past.ascent.purpose or "as asked") if outcome.attempt == 1 else "again"),
-                    in_short(outcome),
-                    duration(outcome.seconds),
-                )
-            )
+        named = (past.ascent.id.rpartition("-")[2], past.ascent.host, past.ascent.asked.name)
+        for moment, *rest in _rows(past):
+            rows.append((moment, *named, *rest))
+            named = ("", "", "")
     click.echo(
         tables.table(("started", "ascent", "host", "server", "attempt", "rung", "then", "after"), rows)
     )
     return None
 
 
+def _rows(past: "Past") -> list[tuple[str, ...]]:
+    """
+    When each attempt was launched, its number, what it gave up, how it ended and after how long; and what
+    ended the ascent, where that was no outcome.
+    """
+    first = past.ascent.purpose or "as asked"
+    rows: list[tuple[str, ...]] = [
+        (
+            tables.when(outcome.started_at),
+            str(outcome.attempt),
+            outcome.rung or (first if outcome.attempt == 1 else "again"),
+            in_short(outcome),
+            duration(outcome.seconds),
+        )
+        for outcome in past.ascent.outcomes
+    ]
+    dossier = _dossier(past)
+    if dossier is None:
+        return rows
+    for tried in dossier.tried:
+        if tried.outcome is None:
+            record = tried.record
+            rung = (record.rung if record else None) or (first if tried.number == 1 else "again")
+            moment = tables.when(record.started_at) if record else ""
+            rows.append((moment, str(tried.number), rung, "no outcome yet", ""))
+    if dossier.error is not None:
+        error = dossier.error
+        rows.append((tables.when(error.at), "", "", f"ended by an error: {error.error}", ""))
+    return rows or [(tables.when(begun_at(dossier)), "", "", "nothing was launched", "")]
+
+
+def _dossier(past: "Past") -> "Dossier | None":
+    """
+    All that the journal has of an ascent whose end does not stand in its record.
+    """
+    from mtpdeploy.deploy.dossier import read_dossier  # noqa: PLC0415 - only where it is needed
+    from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
+
+    ended = past.ascent.ready is not None or past.ascent.stopped_because
+    return None if ended else read_dossier(past.folder, SGLANG)
+
+
+def _unended(folder: Path) -> "Ascent | None":
+    from mtpdeploy.deploy.dossier import read_dossier  # noqa: PLC0415 - only where it is needed
+    from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
+
+    dossier = read_dossier(folder, SGLANG)
+    return dossier.ascent if dossier.tried or dossier.clients else None
+
+
 def _document(past: "Past") -> dict[str, Any]:
     """
-    An ascent as `--json` shows it; one without outcomes was left to itself, and its end is not known here.
+    An ascent as `--json` shows it; the status of one whose end is not in the journal is null.
     """
-    status = exit_status(past.ascent) if past.ascent.outcomes else None
-    return {**ascent_document(past.ascent, status), "folder": str(past.folder)}
+    dossier = _dossier(past)
+    status = exit_status(past.ascent) if dossier is None else exit_of(dossier)
+    error = dossier.error.error if dossier is not None and dossier.error is not None else None
+    still = [tried.run for tried in dossier.tried if tried.outcome is None] if dossier else []
+    told = {"folder": str(past.folder), "error": error, "without_outcome": still}
+    return {**ascent_document(past.ascent, status), **told}

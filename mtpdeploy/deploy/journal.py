@@ -236,11 +236,16 @@ class Past(Struct, frozen=True):
     folder: Path
 
 
-def history(state: Path, told: Callable[[str], object] = lambda _text: None) -> Iterator[Past]:
+def history(
+    state: Path,
+    told: Callable[[str], object] = lambda _text: None,
+    unended: Callable[[Path], Ascent | None] = lambda _folder: None,
+) -> Iterator[Past]:
     """
     The ascents in the journal, newest first. `told` is given a sentence for each that cannot be read.
 
-    One whose first attempt has not ended has no record yet and is passed over.
+    One whose first attempt has not ended has no record yet: it is what `unended` makes of its folder, and
+    passed over where that is nothing.
     """
     root = state / "ascents"
     try:
@@ -255,6 +260,9 @@ def history(state: Path, told: Callable[[str], object] = lambda _text: None) -> 
         try:
             ascent = json.decode(path.read_bytes(), type=Ascent)
         except (FileNotFoundError, NotADirectoryError):
+            begun = unended(folder) if folder.is_dir() else None
+            if begun is not None:
+                yield Past(begun, folder)
             continue
         except (OSError, DecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else f"damaged ({error})"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec import structs, to_builtins
 
 from mtpdeploy.cli.page import page_of, recorded
 from mtpdeploy.core import events
@@ -23,7 +23,7 @@ from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.engines.sglang import SGLANG
 from tests.cli.conftest import Run
 from tests.cli.html import Seen
-from tests.deploy.examples import ASKED, AT, BOX, FACTS
+from tests.deploy.examples import ASKED, AT, BOX, FACTS, RECORD
 from tests.deploy.shelf import ID, keep
 from tests.deploy.test_redaction import HOST, SECRETS
 
@@ -332,6 +332,33 @@ class TestChoice:
         assert (2, "") == (said.status, said.out)
         assert "`--bundle` needs the name of a file" in said.err
         assert not (folder / "-").exists()
+
+    def test_history_has_those_without_an_end(
+        self, folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """
+        One that goes on or was interrupted, one that was refused, and one of which nothing was launched.
+        """
+        monkeypatch.setenv("COLUMNS", "300")
+        keep(folder / "state", finished=False)
+        journal = Journal(folder / "state", "20261203-000000Z-qwen-33333333")
+        journal.client("ada@laptop", BOX, ASKED, FACTS, AT)
+        journal.event(events.Failed(AT, error="no GPU is free", hint="", exit_status=4))
+        Journal(folder / "state", "20261202-000000Z-qwen-22222222").client("a@b", BOX, ASKED, FACTS, AT)
+        attempt = Journal(folder / "state", "20261204-000000Z-qwen-44444444")
+        attempt.attempt(RECORD, {"attempt.json": json.dumps(to_builtins(RECORD))})
+        (folder / "state" / "ascents" / "empty").mkdir()
+
+        told, documents = " ".join(run("history").out.split()), json.loads(run("history", "--json").out)
+
+        assert ["44444444", "33333333", "22222222", ID[-8:]] == [one["ascent"][-8:] for one in documents]
+        assert all(one["ascent"][-8:] in told for one in documents)
+        assert "no outcome yet" in told
+        assert "ended by an error: no GPU is free" in told
+        assert "nothing was launched" in told
+        assert [None, 4, None, None] == [one["exit_status"] for one in documents]
+        assert [None, "no GPU is free", None, None] == [one["error"] for one in documents]
+        assert [RECORD.run] == documents[0]["without_outcome"]
 
     def test_history_names_them(self, folder: Path, run: Run) -> None:
         """

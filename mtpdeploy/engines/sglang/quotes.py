@@ -5,16 +5,15 @@ Remedies by the words of the line that proves a failure, and flags named as the 
 import re
 
 from mtpdeploy.engines.sglang.flag_table import (
-from mtpdeploy.engines.sglang.versions import 
     Flag,
     find,
     known_until,
     nearest,
-    parse_version,
     releases,
     spell,
 )
 from mtpdeploy.engines.sglang.server_args import RENAMED
+from mtpdeploy.engines.sglang.versions import parse_version
 
 OF_VLLM = {
     "max_num_seqs": "max_running_requests",
