@@ -1,8 +1,8 @@
 """
 All checks of the gate, one after the other: `python -m tests`.
 
-Every step runs, whatever became of those before it. The tests come last, first those without a server, then
-the few of `tests.real` that the gate runs on the real SGLang. Leaves with 1 where any of them failed.
+Every step runs, whatever became of those before it; pytest comes last, so that its summary ends the
+output. Leaves with 1 where any of them failed.
 """
 
 import subprocess
@@ -16,7 +16,6 @@ STEPS = (
     ("types", ("mypy",)),
     ("floors", ("lint-imports", "--no-cache")),
     ("tests", ("pytest", "-q", *sys.argv[1:])),
-    ("real", ("pytest", "-q", "-m", "real and gate", "tests/real")),
 )
 """What is run, in order, by the programs of this virtual environment."""
 

@@ -42,7 +42,6 @@ def generate(port: int, text: str, tokens: int) -> str:
         return str(json.load(reply)["text"])
 
 
-@pytest.mark.gate
 def test_drafts_that_are_accepted(fresh: Box) -> None:
     """
     A draft that computes what the model computes: NEXTN is proved at the most that three steps allow; and
