@@ -31,8 +31,8 @@ CONSEQUENCES = (
 
 
 OPEN_END = (
-    "Where it has ended, `--exit-status` tells how, and the kernel's log (`dmesg -T`) tells of a kill; "
-    "where it still runs, judge its log again later."
+    "Where it has ended, `--exit-status` tells how, and the kernel's log (`dmesg -T`) tells of a kill; where "
+    "it still runs, judge its log again later."
 )
 """What to do about a log that just ends."""
 
