@@ -324,3 +324,14 @@ def test_what_else_was_found_stands_before_the_remedy() -> None:
     assert "  also: the driver reported Xid 31" == lines[-3]
     assert f"  {verdict.remedy}" == lines[-1]
     assert max(map(len, lines)) < 320
+
+
+def test_compared_figures_are_written_out() -> None:
+    """
+    Tokens are counted, not written as powers of ten.
+    """
+    rows = (("kv_tokens", 132_800.0, 131_072.0), ("k_gib", 4.2, 4.03))
+
+    said = words.sentence(events.Compared(at=AT, attempt=1, rows=rows))
+
+    assert "kv_tokens 132,800, printed 131,072; k_gib 4.2, printed 4.03" in said
