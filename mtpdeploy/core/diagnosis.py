@@ -54,6 +54,7 @@ class Cause(StrEnum):
     HOST_OOM_KILLED = "killed from outside, most likely out of host memory"
     KILLED = "a process of the server was killed from outside (SIGKILL)"
     SHARED_MEMORY_FULL = "shared memory (/dev/shm) is full or too small"
+    BUS_ERROR = "a bus error: shared memory is full, or a file that was being read is cut short"
     HICACHE_UNSUPPORTED = "the hierarchical cache does not support this hybrid model"
     HICACHE_NEEDS_RADIX = "the hierarchical cache needs the radix cache"
     STRATEGY_NEEDS_EXTRA_BUFFER = "MTP with the radix cache needs the extra_buffer strategy"
@@ -69,8 +70,8 @@ class Cause(StrEnum):
     SPEC_NUMBERS = "the speculative numbers do not fit together"
     SPEC_FAULT = "SGLang's own speculative code failed"
     DRAFT_FORMAT = "the draft's weights do not have the format that they are loaded in"
-    ATTENTION_BACKEND = "the attention backend does not work on this GPU"
-    KERNEL_MISMATCH = "installed packages do not match this SGLang version"
+    ATTENTION_BACKEND = "the attention backend does not work with this GPU, this model or speculation"
+    KERNEL_MISMATCH = "packages are missing, or do not match this SGLang version"
     KERNEL_MISSING = "a GPU kernel is missing for this card"
     KERNEL_UNFIT = "a kernel cannot be compiled, or asks more of this card than it has"
     PTXAS_TOO_OLD = "the ptxas that Triton brings does not know this card"
@@ -90,7 +91,7 @@ class Cause(StrEnum):
     MODEL_OFFLINE = "the hub cannot be reached"
     MODEL_INCOMPLETE = "the model's weight files are missing or damaged"
     CHECKPOINT_UNFIT = "this SGLang cannot load the model's weights as they are stored"
-    MODEL_UNSUPPORTED = "this SGLang version does not know the model's architecture"
+    MODEL_UNSUPPORTED = "this SGLang version does not know the model's architecture, or not its config.json"
     REMOTE_CODE = "the model needs trust_remote_code"
     OFFLOAD_UNSUPPORTED = "weights of this model cannot be offloaded to host memory"
     CONTEXT_TOO_LONG = "context_length is longer than the model's"
@@ -100,9 +101,9 @@ class Cause(StrEnum):
     DISK_FULL = "no space left on a disk"
     WARMUP_FAILED = "the warm-up request failed"
     WATCHDOG = "the scheduler's watchdog ended a hanging forward"
-    CUDA_FAULT = "a GPU kernel crashed"
+    CUDA_FAULT = "a kernel crashed, or CUDA refused one of its calls"
     GPU_FAULT = "the GPU itself reported a fault"
-    NATIVE_CRASH = "a process crashed outside Python before it loaded any weights"
+    NATIVE_CRASH = "a process crashed outside Python before any kernel of the model ran"
     NAN_LOGITS = "the model computes NaN"
     CUDNN_TOO_OLD = "cuDNN is too old for this PyTorch"
     NCCL_FAILED = "NCCL, through which GPUs and processes talk, failed"
@@ -285,7 +286,7 @@ class Knowledge(Struct, frozen=True):
 
 
 BUS_ERROR = (135, -7)
-"""The exit status of SIGBUS: memory that was mapped cannot be had, in a container mostly /dev/shm."""
+"""The exit status of SIGBUS: mapped memory cannot be had; /dev/shm is full, or a mapped file is cut short."""
 
 KILLED = (137, -9)
 """The exit status of SIGKILL, with which SGLang also ends itself."""
@@ -405,7 +406,7 @@ def _by_status(evidence: Evidence) -> tuple[Cause, str]:
     if status is None and evidence.end is End.UNTOLD:
         return Cause.UNKNOWN, f"{_reached(stage)}; nothing says why: is it still running?"
     if status in BUS_ERROR:
-        return Cause.SHARED_MEMORY_FULL, f"exit status {status}: a bus error"
+        return Cause.BUS_ERROR, f"exit status {status}: a bus error"
     if status in KILLED:
         return Cause.VANISHED, f"exit status {status} and nothing in the log that explains it"
     if status in ORDERED:

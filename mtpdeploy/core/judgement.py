@@ -8,7 +8,6 @@ from msgspec import structs
 
 from mtpdeploy.core.diagnosis import (
     BEFORE_KERNELS,
-    EARLY,
     Cause,
     Evidence,
     Knowledge,
@@ -37,6 +36,7 @@ BESIDE = {
     Cause.VANISHED: ("no_oom_kill", "memory", "untold"),
     Cause.KILLED: ("no_oom_kill", "memory", "untold"),
     Cause.SHARED_MEMORY_FULL: ("shm",),
+    Cause.BUS_ERROR: ("shm", "disk"),
     Cause.DISK_FULL: ("disk",),
 }
 """What is worth knowing with a cause, though it explains nothing by itself."""
@@ -53,7 +53,7 @@ NAMELESS = (
 SEEN_OF_A_GPU = (Cause.CUDA_FAULT, Cause.NCCL_FAILED, Cause.WATCHDOG, Cause.NATIVE_CRASH)
 """What a program sees of a GPU that fails under it."""
 
-UNEXPLAINED = (Cause.KILLED, Cause.VANISHED, Cause.STALLED, Cause.DEAF, Cause.UNKNOWN)
+UNEXPLAINED = (Cause.BUS_ERROR, Cause.KILLED, Cause.VANISHED, Cause.STALLED, Cause.DEAF, Cause.UNKNOWN)
 """Causes that say how it ended, and not why."""
 
 GPU_WORDS = ("gpu_lost", "gpu_fault")
@@ -111,7 +111,7 @@ def _by_box(name: str, verdict: Verdict, evidence: Evidence, knowledge: Mapping[
     An Xid before any kernel of the model ran is no kernel's fault that another configuration would avoid.
     """
     cause = {**STRONG, **WEAK}[name]
-    if name == "segfault" and evidence.stage not in EARLY:
+    if name == "segfault" and evidence.stage not in BEFORE_KERNELS:
         cause = Cause.CUDA_FAULT
     passing = name == "xid" and evidence.stage in BEFORE_KERNELS
     line, last = evidence.tail[-1] if evidence.tail else (None, "")

@@ -20,7 +20,7 @@ def test_a_failure(run: Run) -> None:
 
     assert 1 == said.status
     assert "draft weights loaded" in said.out
-    assert "attention-backend: the attention backend does not work on this GPU" in said.out
+    assert "attention-backend: the attention backend does not work with this GPU" in said.out
     assert "proof: log line 76" in said.out
     assert "answered by triton-attention" in said.out
 
@@ -82,7 +82,7 @@ def test_earlier_starts(run: Run, tmp_path: Path) -> None:
 
     assert 0 == said.status
     assert "this log holds several starts" in said.out
-    assert "the attention backend does not work on this GPU" in said.out
+    assert "the attention backend does not work with this GPU" in said.out
 
 
 def test_speculation_in_vain(run: Run, tmp_path: Path) -> None:

@@ -194,9 +194,9 @@ class TestLivingAndStopped:
     @pytest.mark.parametrize("status", [135, -7])
     def test_a_bus_error_without_a_line(self, status: int) -> None:
         """
-        Its status alone names shared memory.
+        Its status alone does not say whether shared memory is full or a file is cut short.
         """
-        assert Cause.SHARED_MEMORY_FULL is judge(exit_status=status).cause
+        assert Cause.BUS_ERROR is judge(exit_status=status).cause
 
     def test_figures_make_the_remedy(self) -> None:
         """

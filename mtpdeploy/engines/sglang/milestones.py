@@ -46,6 +46,7 @@ _BEGINNINGS = frozenset(
         "Grac",
         "Heal",
         "Dete",
+        "nvcc",
     )
 )
 """The first four characters of every message that is looked at. The HTTP requests of `INFO` are not."""

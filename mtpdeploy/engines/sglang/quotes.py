@@ -95,10 +95,45 @@ def packages(proof: str) -> str | None:
             f"The NVIDIA driver most likely lacks {symbol[1]}, which these kernels call: use a newer driver "
             "(580 for CUDA 13), or kernels made for the CUDA of this one (`nvidia-smi` names both)."
         )
+    if "No module named 'sglang'" in proof:
+        return (
+            "SGLang is not installed for the Python that was started: give its interpreter (`python` of the "
+            "host), activate its environment, or install it there."
+        )
     if "ROCm" in proof:
         return (
             "Packages made for CUDA are installed on a machine with ROCm: use SGLang's image for ROCm, or "
             "build its kernels there. No memory flag matters, whatever the line proposes."
+        )
+    return None
+
+
+def config(proof: str) -> str | None:
+    """
+    What is read from the model's config.json and is not there.
+    """
+    lacks = re.search(r"'\w+Config' object has no attribute '(\w+)'", proof)
+    if lacks is None:
+        return None
+    return (
+        f"Most likely the model's config.json lacks `{lacks[1]}`: compare it with the model's own on the "
+        "hub. Where that lacks it too, the model and this SGLang (or its Transformers) are of different age."
+    )
+
+
+def crash(proof: str) -> str | None:
+    """
+    A crash that does not say whose it is, and a call that CUDA refused.
+    """
+    if re.search(r"exit code:? -\d|Exit code: -\d|Fatal Python error", proof):
+        return (
+            "Most likely a kernel crashed, though the line proves only that a process did, outside Python: "
+            "use another attention_backend or SGLang version; `dmesg -T` may name the library."
+        )
+    if "invalid argument" in proof or "invalid configuration argument" in proof:
+        return (
+            "CUDA refused a call, most likely a kernel's that does not fit this card or shape; the trace "
+            "above the line says which: use another backend for that part, or another SGLang version."
         )
     return None
 

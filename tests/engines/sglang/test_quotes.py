@@ -62,6 +62,25 @@ class TestWords:
 
         assert (Cause.KERNEL_MISMATCH, True) == (found.cause, told in found.remedy)
 
+    def test_a_key_that_config_json_lacks(self) -> None:
+        """
+        It is named, and a newer SGLang is not the first thing to try.
+        """
+        line = "AttributeError: 'Qwen3NextConfig' object has no attribute 'full_attention_interval'"
+
+        found = verdict(read([*start_until("arguments"), *scheduler_exception(line)]))
+
+        assert Cause.MODEL_UNSUPPORTED is found.cause
+        assert "config.json lacks `full_attention_interval`" in found.remedy
+
+    def test_sglang_itself_is_missing(self) -> None:
+        """
+        Then none of its packages is to be reinstalled.
+        """
+        found = verdict(read(main_exception("ModuleNotFoundError: No module named 'sglang'")), 1)
+
+        assert found.remedy.startswith("SGLang is not installed for the Python that was started")
+
     def test_a_machine_with_rocm_gets_no_advice_for_cuda(self) -> None:
         """
         Neither CUDA's packages nor its tools.

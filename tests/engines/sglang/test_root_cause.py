@@ -17,6 +17,10 @@ OOM = (
 )
 OOM += "94.97 GiB of which 338.75 MiB is free."
 
+GRAPHS = (f'  File "{SITE}/model_executor/cuda_graph_runner.py", line 7, in capture', "    run()")
+MODEL = (f'  File "{SITE}/models/qwen3.py", line 7, in load_weights', "    load()")
+NO_ATTRIBUTE = "AttributeError: 'X' object has no attribute 'y'"
+
 
 def causes(reading: LogReading) -> list[Cause]:
     """
@@ -195,6 +199,93 @@ class TestRootCause:
         found = verdict(reading)
         assert cause is found.cause
         assert "hierarchical" not in found.remedy or hierarchical_cache == "True"
+
+    @pytest.mark.parametrize(
+        ("stage", "frames", "message", "cause"),
+        [
+            (
+                "graphs begun",
+                GRAPHS,
+                "AttributeError: 'X' object has no attribute 'y'",
+                Cause.GRAPHS_FAILED,
+            ),
+            (
+                "graphs begun",
+                (),
+                "AttributeError: 'X' object has no attribute 'y'",
+                Cause.SCHEDULER_EXCEPTION,
+            ),
+            (
+                "graphs begun",
+                GRAPHS,
+                "FileNotFoundError: [Errno 2] No such file or directory: '/root/.cache/flashinfer/x.so'",
+                Cause.JIT_CACHE,
+            ),
+            (
+                "weights begun",
+                MODEL,
+                "AttributeError: 'NoneType' object has no attribute 'shape'",
+                Cause.SCHEDULER_EXCEPTION,
+            ),
+            ("weights begun", MODEL, "KeyError: 'model.layers.0.w'", Cause.CHECKPOINT_UNFIT),
+        ],
+    )
+    def test_a_stage_alone_names_no_cause(
+        self, stage: str, frames: tuple[str, ...], message: str, cause: Cause
+    ) -> None:
+        """
+        What is raised while graphs are captured is of graphs where their code is on the stack; a None that
+        has no attributes is a fault of code, and of no checkpoint.
+        """
+        reading = read([*start_until(stage), *scheduler_exception(*frames, message)])
+
+        assert cause is verdict(reading).cause
+
+    def test_compilers_that_were_killed_above_the_exception_of_the_build(self) -> None:
+        """
+        Their own line says why ninja failed; a capture around it does not.
+        """
+        build = ["nvcc error   : 'cicc' died due to signal 9 (Kill signal)", "Killed"]
+        ninja = (
+            "subprocess.CalledProcessError: Command '['ninja', '-v', '-C', '/root/.cache/flashinfer/0.6.14"
+        )
+        exception = scheduler_exception(
+            *GRAPHS, f"{ninja}/120a/cached_ops']' returned non-zero exit status 255."
+        )
+
+        found = verdict(read([*start_until("graphs begun"), *build, *exception]))
+        without = verdict(read([*start_until("graphs begun"), *exception]))
+
+        assert (Cause.BUILD_KILLED, build[0]) == (found.cause, found.proof)
+        assert Cause.TOOLCHAIN_MISSING is without.cause
+
+    @pytest.mark.parametrize(
+        ("stage", "line", "cause", "told"),
+        [
+            ("weights begun", "crashed with exit code -11.", Cause.NATIVE_CRASH, "packages for another CUDA"),
+            ("ready", "crashed with exit code -11.", Cause.CUDA_FAULT, "Most likely a kernel crashed"),
+            ("weights begun", "crashed with exit code -7.", Cause.BUS_ERROR, "may be cut short"),
+        ],
+    )
+    def test_a_crash_proves_no_more_than_that(self, stage: str, line: str, cause: Cause, told: str) -> None:
+        """
+        A signal says how a process went, and most likely of what.
+        """
+        killed = f"{STAMP}Subprocess scheduler_0 (pid=7) {line} Triggering SIGQUIT for cleanup..."
+
+        found = verdict(read([*start_until(stage), killed]))
+
+        assert (cause, True) == (found.cause, told in found.remedy)
+
+    def test_a_call_that_cuda_refused_while_serving(self) -> None:
+        """
+        An invalid argument is no crash.
+        """
+        reading = read(
+            [*start_until("ready"), *scheduler_exception("RuntimeError: CUDA error: invalid argument")]
+        )
+
+        assert verdict(reading).remedy.startswith("CUDA refused a call, most likely a kernel's")
 
     def test_a_name_goes_before_the_way_it_ended(self) -> None:
         """

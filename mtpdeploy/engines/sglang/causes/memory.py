@@ -102,6 +102,11 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         "or the provider's console.",
         host_remedies.killed,
     ),
+    Cause.BUS_ERROR: Knowledge(
+        Next.STOP,
+        "Look at `df -h /dev/shm`: in a container it is mostly too small (--shm-size or --ipc=host). While "
+        "weights are loaded, compare the sizes of the model's files with the hub's: one may be cut short.",
+    ),
     Cause.SHARED_MEMORY_FULL: Knowledge(
         Next.STOP,
         "Make room in /dev/shm: `df -h /dev/shm`; dead servers leave files there (sgl_shm_*, nccl-*, "

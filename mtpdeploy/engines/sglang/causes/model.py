@@ -33,6 +33,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
     Cause.MODEL_UNSUPPORTED: Knowledge(
         Next.STOP,
         "Use a newer SGLang: Qwen3.5 and 3.6 need 0.5.9, and their text-only form 0.5.17.",
+        quoted=quotes.config,
     ),
     Cause.REMOTE_CODE: Knowledge(
         Next.STOP,

@@ -3,7 +3,7 @@ Causes in ports, processes and what runs: crashes, hangs, silence.
 """
 
 from mtpdeploy.core.diagnosis import Cause, Knowledge, Next
-from mtpdeploy.engines.sglang import host_remedies, remedies
+from mtpdeploy.engines.sglang import host_remedies, quotes, remedies
 
 KNOWLEDGE: dict[Cause, Knowledge] = {
     Cause.PORT_TAKEN: Knowledge(
@@ -38,6 +38,7 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         "A kernel crashed: use another attention_backend or mamba_radix_cache_strategy, or another SGLang "
         "version.",
         remedies.crash,
+        quotes.crash,
     ),
     Cause.GPU_FAULT: Knowledge(
         Next.STOP,

@@ -179,7 +179,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
         cause=Cause.TOOLCHAIN_MISSING,
         pattern=(
             r"Command '\['[\w./-]{0,100}(?:gcc|g\+\+|clang|nvcc)'|Ninja build failed"
-            r"|\['ninja', .{0,80}returned non-zero exit status|Error building extension '"
+            r"|\['ninja', .{0,300}returned non-zero exit status|Error building extension '"
         ),
         example="subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
         source="flashinfer, torch; sgl-project/sglang issue 5389",
@@ -187,7 +187,10 @@ EXCEPTIONS: tuple[Signature, ...] = (
     ),
     Signature(
         cause=Cause.JIT_CACHE,
-        pattern=r"Check failed: \(lib_handle_ != nullptr\)|\.so: (?:file too short|invalid ELF header)",
+        pattern=(
+            r"Check failed: \(lib_handle_ != nullptr\)|\.so: (?:file too short|invalid ELF header)"
+            r"|No such file or directory: '[^']{0,300}/\.cache/[^']{0,300}\.so'"
+        ),
         example=(
             "RuntimeError: Check failed: (lib_handle_ != nullptr) is false: Failed to load /root/.cache/x.so"
         ),
@@ -256,6 +259,14 @@ EXCEPTIONS: tuple[Signature, ...] = (
 )
 
 RECORDS: tuple[Signature, ...] = (
+    # 44: the build's own lines, above the exception of whoever ran it
+    Signature(
+        cause=Cause.BUILD_KILLED,
+        pattern=r"^nvcc error\s+: '\w+' died due to signal 9|fatal error: Killed signal terminated program",
+        example="nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+        source="nvcc, gcc; a public report of 2026-08-07 (flashinfer 0.6.14)",
+        weight=9,
+    ),
     # 47: torch's own watchdog meets it first
     Signature(
         cause=Cause.CUDA_FAULT,

@@ -59,7 +59,7 @@ ORIGINS: tuple[Signature, ...] = (
     ),
     Signature(
         cause=Cause.CHECKPOINT_UNFIT,
-        pattern=r"\(at (?:models|layers|model_loader|configs)/",
+        pattern=r"^(?!AttributeError: 'NoneType').{0,3000}\(at (?:models|layers|model_loader|configs)/",
         example=(
             "KeyError: 'model.layers.13.mlp.experts.w2_weight_scale' (in load_weights: x) "
             "(at models/deepseek_v2.py < model_loader/loader.py)"
@@ -103,8 +103,11 @@ ORIGINS: tuple[Signature, ...] = (
     ),
     Signature(
         cause=Cause.GRAPHS_FAILED,
-        pattern=r"\(at ",
-        example="RuntimeError: shape '[4]' is invalid (in forward: x) (at layers/linear.py < models/x.py)",
+        pattern=r"\(at [^)]*model_executor/(?:runner|\w*graph|compilation)",
+        example=(
+            "RuntimeError: shape '[4]' is invalid (in forward: x) (at layers/linear.py < models/x.py < "
+            "model_executor/cuda_graph_runner.py)"
+        ),
         source="sglang 0.5.14-0.5.23 model_executor: graphs of prefill pass any exception through",
         stages=(Stage.GRAPHS_BEGUN,),
         weight=_WEIGHT,

@@ -2,9 +2,9 @@
 Processes and what they need of the box: deaths without an exception, /dev/shm, disks, silence.
 """
 
-from mtpdeploy.core.diagnosis import Cause, Signature, Stage
+from mtpdeploy.core.diagnosis import BEFORE_KERNELS, Cause, Signature, Stage
 
-_EARLY = (Stage.LAUNCHED, Stage.ARGUMENTS)
+_EARLY = BEFORE_KERNELS
 _LATER = tuple(stage for stage in Stage if stage not in _EARLY)
 
 EXCEPTIONS: tuple[Signature, ...] = (
@@ -41,7 +41,7 @@ EXCEPTIONS: tuple[Signature, ...] = (
     ),
     # 82
     Signature(
-        cause=Cause.SHARED_MEMORY_FULL,
+        cause=Cause.BUS_ERROR,
         pattern=r"scheduler died during initialization \(exit code: -7\)",
         example="RuntimeError: Rank 0 scheduler died during initialization (exit code: -7).",
         versions=("0.5.10", ""),
@@ -122,6 +122,7 @@ RECORDS: tuple[Signature, ...] = (
         cause=Cause.NATIVE_CRASH,
         pattern=(
             r"^Fatal Python error: (?:Segmentation fault|Aborted|Floating point|Illegal instruction)"
+            r"|^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -(?:11|8|6|4)\b"
             r"|^Exit code: -(?:11|8|6|4)$"
         ),
         example="Fatal Python error: Segmentation fault",
@@ -131,7 +132,7 @@ RECORDS: tuple[Signature, ...] = (
     ),
     # 82
     Signature(
-        cause=Cause.SHARED_MEMORY_FULL,
+        cause=Cause.BUS_ERROR,
         pattern=(
             r"^Subprocess scheduler\w* \(pid=\d+\) crashed with exit code -7\b|^Exit code: -7$"
             r"|^Fatal Python error: Bus error"
