@@ -11,6 +11,9 @@ from typing import Any
 LONGEST_CONFIG = 256 * 1024
 MTP_PREFIX = "mtp."
 INDEX_FILE = "model.safetensors.index.json"
+DRAFT_FILE = "mtp.safetensors"
+SECOND_COPY = "consolidated.safetensors"
+TWICE = {SECOND_COPY, "model.safetensors"}
 LONGEST_HEADER = 100 * 1000 * 1000  # the format's own limit (safetensors README)
 
 
@@ -62,23 +65,21 @@ def expanded(path: str, env: dict[str, str]) -> str:
 
 def contents(folder: str) -> dict[str, Any]:
     """
-    What the files of a model's folder say. Files that an index does not name are not loaded (0.5.6-0.5.23,
-    filter_duplicate_safetensors_files), and not looked at.
+    What the files of a model's folder say. Weight files that are not loaded are not looked at.
     """
+    config = small_text(os.path.join(folder, "config.json"))
     index = read_index(os.path.join(folder, INDEX_FILE))
-    sizes = weight_files(folder)
     names = None if index is None else index.get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         names = None
     keys = None if names is None else list(names)
     shards = [] if names is None else sorted(set(names.values()))
-    if names is not None:
-        sizes = {name: sizes[name] for name in shards if name in sizes}
+    sizes = loaded(weight_files(folder), shards, config)
     groups, damaged = tensors(folder, sizes)
     if keys is None and groups is not None:
         keys = [MTP_PREFIX] if groups["mtp"] else []
     return {
-        "config": small_text(os.path.join(folder, "config.json")),
+        "config": config,
         "has_mtp": None if keys is None else any(is_mtp(key) for key in keys),
         "weight_bytes": groups["all"] if groups else total_size(index) or sum(sizes.values()) or None,
         "mtp_bytes": groups["mtp"] if groups else None,
@@ -86,6 +87,19 @@ def contents(folder: str) -> dict[str, Any]:
         "damaged_files": damaged,
         "index_damaged": names is None and os.path.isfile(os.path.join(folder, INDEX_FILE)),
     }
+
+
+def loaded(sizes: dict[str, int], shards: list[str], config: str | None) -> dict[str, int]:
+    """
+    Those of the weight files that SGLang loads: `shards` where there is an index, else all but a second copy.
+
+    GLM's draft may lie in a file that the index forgot (filter_duplicate_safetensors_files and
+    maybe_add_mtp_safetensors, weight_utils.py).
+    """
+    if not shards:
+        return {name: sizes[name] for name in sizes if set(sizes) != TWICE or name != SECOND_COPY}
+    wanted = [*shards, DRAFT_FILE] if "Glm" in (config or "") else shards
+    return {name: sizes[name] for name in wanted if name in sizes}
 
 
 def tensors(folder: str, sizes: dict[str, int]) -> tuple[dict[str, int] | None, list[str]]:

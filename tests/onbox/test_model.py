@@ -89,6 +89,30 @@ def test_what_an_index_does_not_name_is_not_looked_at(tmp_path: Path) -> None:
     assert (100, [], []) == (told["weight_bytes"], told["damaged_files"], told["missing_files"])
 
 
+@pytest.mark.parametrize(("architecture", "loaded"), [("Glm4MoeForCausalLM", 130), ("Qwen3ForCausalLM", 100)])
+def test_a_draft_that_an_index_forgot(tmp_path: Path, architecture: str, loaded: int) -> None:
+    """
+    GLM's is loaded all the same.
+    """
+    shard(tmp_path / "a.safetensors", {"x": 100})
+    shard(tmp_path / "mtp.safetensors", {"y": 30})
+    (tmp_path / INDEX_FILE).write_text(json.dumps({"weight_map": {"x": "a.safetensors"}}))
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+
+    assert loaded == contents(str(tmp_path))["weight_bytes"]
+
+
+@pytest.mark.parametrize(("name", "loaded"), [("model.safetensors", 100), ("other.safetensors", 200)])
+def test_a_second_copy_without_an_index(tmp_path: Path, name: str, loaded: int) -> None:
+    """
+    Of Mistral's two only the usual one is loaded.
+    """
+    shard(tmp_path / name, {"x": 100})
+    shard(tmp_path / "consolidated.safetensors", {"x": 100})
+
+    assert loaded == contents(str(tmp_path))["weight_bytes"]
+
+
 @pytest.mark.parametrize(
     "index",
     ['{"weight_map": {"x": "a.safe', "", "[]", "{}", '{"weight_map": []}', '{"weight_map": {"x": 1}}'],
