@@ -202,8 +202,12 @@ def _runs(outcome: Outcome) -> list[str]:
     What the server itself says that it can take, which may be less than was asked for.
     """
     figures = outcome.report.figures if outcome.report else {}
-    named = {"max_running_requests": "requests at a time", "max_total_num_tokens": "tokens in all"}
-    told = [f"{figures[name]:,.0f} {words}" for name, words in named.items() if figures.get(name)]
+    named = {"max_running_requests": "request{} at a time", "max_total_num_tokens": "token{} in all"}
+    told = [
+        f"{figures[name]:,.0f} {words.format('' if figures[name] == 1 else 's')}"
+        for name, words in named.items()
+        if figures.get(name)
+    ]
     if not told:
         return []
     runs, asked = figures.get("max_running_requests"), outcome.server.number("max_running_requests")

@@ -243,6 +243,17 @@ class TestHandOver:
         assert "variables NOT AS ASKED: missing: MAX_JOBS (process 7)" in told
         assert not any("variables" in line for line in words.hand_over(ASCENT, on="--on box", local_log=""))
 
+    def test_one_request(self) -> None:
+        """
+        One is no plural.
+        """
+        assert READY.report is not None
+        figures = {"max_running_requests": 1.0, "max_total_num_tokens": 1.0}
+        ready = structs.replace(READY, report=structs.replace(READY.report, figures=figures))
+        lines = words.hand_over(structs.replace(ASCENT, outcomes=(ready,)), on="--on box", local_log="")
+
+        assert any("1 request at a time, 1 token in all" in line for line in lines)
+
     @pytest.mark.parametrize("runs", [12, 16])
     def test_asking_for_fewer(self, runs: int) -> None:
         """
