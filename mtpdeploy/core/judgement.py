@@ -6,15 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
-from mtpdeploy.core.diagnosis import (
-    BEFORE_KERNELS,
-    Cause,
-    Evidence,
-    Knowledge,
-    Next,
-    Verdict,
-    diagnose,
-)
+from mtpdeploy.core.diagnosis import BEFORE_KERNELS, Cause, Evidence, Knowledge, Next, Verdict
+from mtpdeploy.core.verdict import diagnose
 
 STRONG = {
     "box_restarted": Cause.BOX_RESTARTED,

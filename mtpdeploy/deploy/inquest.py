@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 
 from msgspec import Struct, structs
 
-from mtpdeploy.core.diagnosis import Cause, End, Evidence, Milestone, Stage, Verdict, diagnose
+from mtpdeploy.core.diagnosis import Cause, End, Evidence, Milestone, Stage, Verdict
 from mtpdeploy.core.judgement import UNEXPLAINED, judge
 from mtpdeploy.core.ladder import answering
 from mtpdeploy.core.lines import Lines
 from mtpdeploy.core.outcome import Outcome
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.verdict import diagnose
 from mtpdeploy.deploy.logfile import LogFile, opened
 from mtpdeploy.engines.base import EarlierStart, Engine, LogReading, Shortfall
 

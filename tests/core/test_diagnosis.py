@@ -1,17 +1,8 @@
 import pytest
 from msgspec import structs
 
-from mtpdeploy.core.diagnosis import (
-    Cause,
-    End,
-    Evidence,
-    Finding,
-    Knowledge,
-    Next,
-    Stage,
-    Verdict,
-    diagnose,
-)
+from mtpdeploy.core.diagnosis import Cause, End, Evidence, Finding, Knowledge, Next, Stage, Verdict
+from mtpdeploy.core.verdict import diagnose
 
 KNOWLEDGE = {cause: Knowledge(Next.STOP, f"mend {cause.name}") for cause in Cause}
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from mtpdeploy.core import events
-from mtpdeploy.core.diagnosis import Cause, End, Stage, diagnose
+from mtpdeploy.core.diagnosis import Cause, End, Stage
 from mtpdeploy.core.outcome import Report
 from mtpdeploy.core.patience import ALONE_MULTIPLE, BLIND_MULTIPLE, Worker
 from mtpdeploy.core.roster import LOST_GRACE
+from mtpdeploy.core.verdict import diagnose
 from mtpdeploy.deploy.attempt import DEATH_GRACE
 from mtpdeploy.deploy.watch import (
     DEFAULT_PATIENCE,

@@ -14,8 +14,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from mtpdeploy.core.diagnosis import End, Verdict, diagnose
+from mtpdeploy.core.diagnosis import End, Verdict
 from mtpdeploy.core.server import ServerSpec
+from mtpdeploy.core.verdict import diagnose
 from mtpdeploy.demo import home as homes
 from mtpdeploy.demo.home import SimulatedGpu, SimulatedModel
 from mtpdeploy.demo.site.sglang import lines

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mtpdeploy.core.diagnosis import End, Verdict, diagnose
+from mtpdeploy.core.diagnosis import End, Verdict
+from mtpdeploy.core.verdict import diagnose
 from mtpdeploy.engines.sglang.causes import KNOWLEDGE
 from mtpdeploy.engines.sglang.reading import LogReading
 
