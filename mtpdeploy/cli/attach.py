@@ -24,7 +24,8 @@ def command(
     """
     Follow what was launched on a box, and climb on where its client stopped.
 
-    What to run is read from the box itself; SERVER chooses among several.
+    What to run is read from the box itself; SERVER chooses among several. What a comparison that was broken
+    off left without MTP is restarted as it was before.
     """
     options.one_form(as_json=as_json, json_events=json_events)
     from mtpdeploy.cli import session  # noqa: PLC0415 - imports of the work itself

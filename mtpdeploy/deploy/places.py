@@ -15,7 +15,7 @@ COMMON_NAMES = frozenset({"localhost", "demo", "unknown", "default"})
 PUBLIC = re.compile(
     r"(?i)(?:[\w-]+\.)*(?:huggingface\.co|hf\.co|github\.com|githubusercontent\.com|github\.io"
     r"|python\.org|pytorch\.org|nvidia\.com|modelscope\.cn|sglang\.ai|sglang\.io|flashinfer\.ai"
-    r"|readthedocs\.io|docker\.io|docker\.com|ghcr\.io|triton-lang\.org|arxiv\.org|wikipedia\.org)"
+    r"|readthedocs\.io|docker\.io|docker\.com|tiangolo\.com|ghcr\.io|triton-lang\.org|arxiv\.org|wikipedia\.org)"
 )
 """Hosts that everybody asks, which SGLang, torch and their libraries name in logs: they tell of nobody."""
 
