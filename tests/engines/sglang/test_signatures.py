@@ -19,7 +19,6 @@ ORDINARY = (
 )
 UNNAMED = {
     Cause.STALLED,
-    Cause.HOST_OOM_KILLED,
     Cause.VANISHED,
     Cause.BOX_RESTARTED,
     Cause.GPU_FAULT,
