@@ -217,8 +217,8 @@ def tokens(figures: Figures) -> str | None:
     if asked is None or left is None:
         return None
     return (
-        f"A batch asked for {asked:g} tokens, and {left:g} were left or could be freed by the count: lower "
-        "max_running_requests, context_length or the draft tokens. mem_fraction_static is not the lever."
+        f"A batch asked for {asked:,.0f} tokens, and {left:,.0f} were left or could be freed by the count: "
+        "lower max_running_requests, context_length or the draft tokens. mem_fraction_static is not the lever."
     )
 
 
