@@ -209,7 +209,8 @@ class Verifier:
         figures = self._figures()
         asked, runs = self._server.number("max_running_requests"), figures.get("max_running_requests")
         if asked and runs and runs < asked:
-            detail = f"{runs:.0f} requests run at a time, {asked:.0f} were asked for"
+            run = counted(round(runs), "request runs", "requests run")
+            detail = f"{run} at a time, {asked:.0f} were asked for"
             return Check("runs as asked", None, detail, figures)
         if not figures:
             return Check("runs as asked", None, "the server does not tell", figures)

@@ -218,7 +218,8 @@ def tokens(figures: Figures) -> str | None:
         return None
     return (
         f"A batch asked for {asked:,.0f} tokens, and {left:,.0f} were left or could be freed by the count: "
-        "lower max_running_requests, context_length or the draft tokens. mem_fraction_static is not the lever."
+        "lower max_running_requests, context_length or the draft tokens. mem_fraction_static is not the "
+        "lever."
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from mtpdeploy.core.lines import Line
 from mtpdeploy.core.proof import USEFUL_ACCEPT_LENGTH
+from mtpdeploy.core.units import counted
 from mtpdeploy.engines.base import Shortfall
 
 SAMPLE = 64
@@ -100,7 +101,8 @@ def _requests(arguments: Mapping[str, str], figures: Mapping[str, float]) -> Sho
     replicas = max(1.0, figures.get("dp_size", 1.0))
     if runs * replicas >= int(asked):
         return None
-    text = f"{runs * replicas:,.0f} requests run at a time; {int(asked):,} were asked for, the others wait"
+    run = counted(round(runs * replicas), "request runs", "requests run")
+    text = f"{run} at a time; {int(asked):,} were asked for, the others wait"
     return Shortfall("fewer-requests", text)
 
 
