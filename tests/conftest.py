@@ -1,14 +1,21 @@
 """
-What many tests share: a real SSH server on loopback.
+What many tests share: how laws are tried, and a real SSH server on loopback.
 """
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.fakes.sshd import Sshd
+
+# What a shell starts in the background ignores Ctrl-C, and so would every client that a test interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+settings.register_profile("mtpdeploy", deadline=None, derandomize=True)
+settings.load_profile("mtpdeploy")  # the same examples in every run, and no bound by the clock
 
 
 @pytest.fixture(scope="session")
