@@ -26,7 +26,8 @@ CRASHED = {
 }
 """The exit statuses of a crash outside Python (Linux, signal(7))."""
 
-_ALIVE = (End.DEAF, End.REFUSING, End.STALLED)
+ALIVE = (End.DEAF, End.REFUSING, End.STALLED)
+"""Ends of servers that still lived: no exit tells of them, and somebody has to have seen them."""
 
 
 def diagnose(evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdict:
@@ -71,7 +72,7 @@ def diagnose(evidence: Evidence, knowledge: Mapping[Cause, Knowledge]) -> Verdic
 
 def _speaks(finding: Finding, evidence: Evidence) -> bool:
     if not finding.fatal:
-        return evidence.end in _ALIVE
+        return evidence.end in ALIVE
     if finding.weight > 1:
         return True
     explained = evidence.told_to_stop is not None or evidence.after.keys() & {"box_restarted", "oom_kill"}
@@ -133,9 +134,8 @@ def _by_status(evidence: Evidence) -> tuple[Cause, str]:
 
 
 def _by_crash(status: int, stage: Stage) -> tuple[Cause, str]:
-    return (
-        Cause.NATIVE_CRASH if stage in EARLY else Cause.UNKNOWN
-    ), f"exit status {status}: {CRASHED[status]}"
+    cause = Cause.NATIVE_CRASH if stage in EARLY else Cause.UNKNOWN
+    return cause, f"exit status {status}: {CRASHED[status]}"
 
 
 def _by_number(status: int | None, stage: Stage) -> str:

@@ -15,7 +15,7 @@ from mtpdeploy.core.ladder import answering
 from mtpdeploy.core.lines import Lines
 from mtpdeploy.core.outcome import Outcome
 from mtpdeploy.core.server import ServerSpec
-from mtpdeploy.core.verdict import diagnose
+from mtpdeploy.core.verdict import ALIVE, diagnose
 from mtpdeploy.deploy.logfile import LogFile, opened
 from mtpdeploy.engines.base import EarlierStart, Engine, LogReading, Shortfall
 
@@ -36,9 +36,6 @@ OPEN_END = (
     "it still runs, judge its log again later."
 )
 """What to do about a log that just ends."""
-
-SEEN = (End.STALLED, End.DEAF, End.REFUSING)
-"""Ends of a server that still ran: who watched it knows of them, and its log does not."""
 
 
 class Reached(Struct, frozen=True):
@@ -280,7 +277,7 @@ def with_conclusion(inquest: Inquest, outcome: Outcome | None, engine: Engine) -
     if outcome is None or outcome.verdict is None or outcome.end is End.LOST:
         return inquest
     named = inquest.verdict is not None and inquest.verdict.cause not in UNEXPLAINED
-    if not outcome.after and (named or outcome.end not in SEEN):
+    if not outcome.after and (named or outcome.end not in ALIVE):
         return inquest
     return structs.replace(
         inquest,
