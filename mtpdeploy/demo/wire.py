@@ -10,12 +10,18 @@ import contextlib
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-import asyncssh
+from cryptography.utils import CryptographyDeprecationWarning
 from msgspec import Struct
+
+with warnings.catch_warnings():
+    # asyncssh names DSA's classes when it is imported, of which cryptography 51 says that they will go.
+    warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+    import asyncssh
 
 START_TIMEOUT = 20.0
 """Seconds for the SSH server to listen; it takes about 0.1 s (measured here, key creation included)."""
