@@ -80,6 +80,19 @@ class Lines:
         self._take(tail, found)
         return found
 
+    @property
+    def next(self) -> int:
+        """
+        The number of the line that comes next.
+        """
+        return self._number
+
+    def pass_over(self, count: int) -> None:
+        """
+        Count lines that are not fed; only where no line is begun.
+        """
+        self._number += count
+
     def finish(self) -> list[Line]:
         """
         What is left when nothing more will come: the last line, if it has no end.

@@ -167,7 +167,9 @@ def _judge(
     *,
     running: bool,
 ) -> Inquest:
-    reached, last, count = _read(file, reading)
+    stages = _Stages(engine, reading)
+    for piece in file.pieces():
+        stages.take(piece)
     verdict = _verdict(reading, engine, exit_status, after, running=running)
     alone = exit_status is None and after is None and not running
     versions = (version,) if version else engine.releases_of(reading.arguments)
@@ -177,44 +179,80 @@ def _judge(
         warnings = (Shortfall("cut-short", f"{file.cut}; judged as far as it goes"), *warnings)
     return Inquest(
         name=name,
-        lines=count,
+        lines=stages.count,
         stage=reading.stage,
-        reached=tuple(reached),
+        reached=stages.reached,
         figures=dict(reading.figures),
         arguments=dict(reading.arguments),
         ready=reading.serves,
         verdict=verdict,
         answers=_answers(engine, verdict, engine.configured(reading.arguments), versions),
-        last=last[:300],
+        last=stages.last[:300],
         before=tuple(_before(start, engine) for start in reading.earlier),
         stands_for=reading.stands_for is not None,
         version=reading.release,
         warnings=warnings,
-        foreign=_foreign(reading, count, verdict) if alone else "",
+        foreign=_foreign(reading, stages.count, verdict) if alone else "",
         stopped=stopped,
     )
 
 
-def _read(file: LogFile, reading: LogReading) -> tuple[list[Reached], str, int]:
+class _Stages:
     """
-    Read a log to its end: the stages of its last start, its last line that says anything, and its length.
+    The stages of the last start in a log, its last line that says anything, and its length, while it is read.
     """
-    lines = Lines()
-    reached: list[Reached] = []
-    moment, last, count = None, "", 0
-    for piece in file.pieces():
-        read = lines.feed(piece)
+
+    def __init__(self, engine: Engine, reading: LogReading) -> None:
+        self._engine = engine
+        self._reading = reading
+        self._lines = Lines()
+        self._moment: float | None = None
+        self._reached: list[Reached] = []
+        self.last = ""
+        self.count = 0
+
+    @property
+    def reached(self) -> tuple[Reached, ...]:
+        """
+        The stages with their moments.
+        """
+        return tuple(each for each in self._reached if each.milestone.line >= self._reading.begun)
+
+    def take(self, piece: bytes) -> None:
+        """
+        Read whole lines: one by one only what may prove something.
+        """
+        at = 0
+        while at < len(piece):
+            begin, end = self._engine.ordinary_run(piece, at)
+            self._feed(piece[at:begin])
+            if self._reading.attentive:
+                self._feed(piece[begin:end])
+            else:
+                self._pass_over(piece[begin:end])
+            at = end
+
+    def _feed(self, piece: bytes) -> None:
+        read = self._lines.feed(piece)
         for line in read:
-            for milestone in reading.feed(line.number, line.text):
+            for milestone in self._reading.feed(line.number, line.text):
                 stamp = MOMENT.search(line.text, 0, 200)
-                moment = _seconds(stamp[1]) if stamp else moment
-                if milestone.line == reading.begun:
-                    reached.clear()
-                reached.append(Reached(milestone, moment))
-        reading.look_over(read)
-        count = read[-1].number if read else count
-        last = next((line.text for line in reversed(read) if line.text.strip()), last)
-    return [each for each in reached if each.milestone.line >= reading.begun], last, count
+                self._moment = _seconds(stamp[1]) if stamp else self._moment
+                if milestone.line == self._reading.begun:
+                    self._reached.clear()
+                self._reached.append(Reached(milestone, self._moment))
+        self._reading.look_over(read)
+        self.count = read[-1].number if read else self.count
+        self.last = next((line.text for line in reversed(read) if line.text.strip()), self.last)
+
+    def _pass_over(self, run: bytes) -> None:
+        if not run:
+            return
+        text = run.decode("utf-8", "replace")
+        self._lines.pass_over(run.count(b"\n"))
+        self._reading.pass_over(self._lines.next, text)
+        self.count = self._lines.next - 1
+        self.last = text[text.rfind("\n", 0, -1) + 1 : -1]
 
 
 def _verdict(

@@ -115,6 +115,18 @@ class LogReading(Protocol):
         """
 
     @property
+    def attentive(self) -> bool:
+        """
+        Whether the next line has to be fed, whatever it says.
+        """
+
+    def pass_over(self, after: int, text: str) -> None:
+        """
+        Take many whole lines, which the engine's `ordinary_run` found, in place of feeding them, while not
+        `attentive`; `after` is the number of the line that follows them.
+        """
+
+    @property
     def serves(self) -> bool:
         """
         Whether requests were answered since the last start began.
@@ -153,8 +165,9 @@ class Engine(Struct, frozen=True):
     what the version will make of it before it is launched; `with_fewer(server, forecast, predict)` adds to
     a forecast whether asking for fewer requests would run more. `reading(version)` reads its log; "" is an
     unknown version. `patience` is how many seconds a stage may pass without any sign of work;
-    `is_echo(line)` says of a log line that it only answers a question of health. `unapplied(server, info,
-    version)` says what runs otherwise than asked for, from what the running server tells of itself.
+    `is_echo(line)` says of a log line that it only answers a question of health; `ordinary_run(piece, at)`
+    where in whole lines the next run of those lies that a serving server prints for ever. `unapplied(server,
+    info, version)` says what runs otherwise than asked for, from what the running server tells of itself.
     `configured(arguments)` is the server that a log's resolved arguments tell of, None where it told none;
     `releases_of(arguments)` the releases that print them so; `shortfalls(arguments, figures)` what of them
     a log shows to run otherwise.
@@ -170,6 +183,7 @@ class Engine(Struct, frozen=True):
     ladders: dict[str, Ladder]
     patience: dict[Stage, float]
     is_echo: Callable[[str], bool]
+    ordinary_run: Callable[[bytes, int], tuple[int, int]]
     unapplied: Callable[[ServerSpec, dict[str, Any], str], tuple[str, ...]]
     configured: Callable[[Mapping[str, str]], ServerSpec | None]
     releases_of: Callable[[Mapping[str, str]], tuple[str, ...]]

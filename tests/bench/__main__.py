@@ -24,6 +24,7 @@ BENCHES = {
     "forecast": "tests.bench.forecast",
     "first-attempt": "tests.bench.grid",
     "plan": "tests.bench.plan_time",
+    "diagnose": "tests.bench.diagnose_rate",
 }
 
 

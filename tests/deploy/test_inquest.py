@@ -3,9 +3,11 @@ Logs from anywhere: plain, packed, wrapped, cut.
 """
 
 import gzip
+import random
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from mtpdeploy.core.diagnosis import Cause, Stage
 from mtpdeploy.deploy.inquest import Inquest, hold, root
@@ -350,3 +352,53 @@ def test_standard_input_that_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(ConfigError, match="standard input is closed"):
         hold("-", SGLANG)
+
+
+class TestManyOrdinaryLines:
+    """
+    What a server prints for ever while it serves is passed over in bulk, and told as if read line by line.
+    """
+
+    ORDINARY = (
+        b"[2026-12-01 09:30:12 TP0] Decode batch, #running-req: 12, accept len: 2.71, #queue-req: 0\n",
+        b'[2026-12-01 09:30:12] INFO:     127.0.0.1:3000 - "POST /v1/completions HTTP/1.1" 200 OK\n',
+        b"[2026-12-01 09:30:12 TP0] Prefill batch, #new-seq: 1, #new-token: 12, #cached-token: 0\n",
+    )
+    MIXED = (
+        b"[2026-12-01 09:30:12] Decode bat[2026-12-01 09:30:12 TP1] Decode batch, accept len: 1.00\n",
+        b"Loading: 50%|#   | 1/2 [00:01]\rLoading: 100%|##| 2/2 [00:02]\n",
+        b"\n",
+    )
+
+    @pytest.mark.parametrize("name", names())
+    def test_the_same_as_line_by_line(self, name: str, tmp_path: Path) -> None:
+        """
+        Wherever they stand between the lines of a recorded log: before, within, behind it.
+        """
+        one_by_one = structs.replace(SGLANG, ordinary_run=lambda piece, _at: (len(piece), len(piece)))
+        lines = (LOGS / f"{name}.log").read_bytes().splitlines(keepends=True)
+        chance = random.Random(name)  # noqa: S311 - which lines, no secret
+        for place in (0, chance.randrange(len(lines) + 1), chance.randrange(len(lines) + 1), len(lines)):
+            kinds = self.ORDINARY[: chance.randint(1, 3)] * 9
+            lines[place:place] = chance.choices([*kinds, *self.MIXED], k=60) + [self.ORDINARY[0]] * 9
+        file = tmp_path / "server.log"
+        file.write_bytes(b"".join(lines))
+
+        told, expected = hold(str(file), SGLANG), hold(str(file), one_by_one)
+
+        assert pytest.approx(expected.figures.pop("accept_length", 0), rel=0.2) == told.figures.pop(
+            "accept_length", 0
+        )
+        assert [w.name for w in expected.warnings] == [w.name for w in told.warnings]
+        assert structs.replace(expected, warnings=()) == structs.replace(told, warnings=())
+
+    def test_most_are_passed_over(self) -> None:
+        """
+        A piece of nothing else is one run, and one that holds a carriage return or a second record none.
+        """
+        piece = b"".join(self.ORDINARY * 9)
+
+        assert (0, len(piece)) == SGLANG.ordinary_run(piece, 0)
+        for other in self.MIXED[:2]:
+            spoiled = piece[: 3 * len(piece) // 9] + self.ORDINARY[0][:-1] + other + piece
+            assert len(spoiled) == SGLANG.ordinary_run(spoiled, 0)[0]

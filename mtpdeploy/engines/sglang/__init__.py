@@ -11,7 +11,7 @@ from mtpdeploy.engines.sglang.flags import command
 from mtpdeploy.engines.sglang.milestones import is_echo
 from mtpdeploy.engines.sglang.reading import LogReading
 from mtpdeploy.engines.sglang.rungs import LADDERS, RUNGS
-from mtpdeploy.engines.sglang.serving import shortfalls
+from mtpdeploy.engines.sglang.serving import ordinary_run, shortfalls
 from mtpdeploy.engines.sglang.sizing.fewer import with_fewer
 from mtpdeploy.engines.sglang.sizing.forecast import forecast
 
@@ -51,6 +51,7 @@ SGLANG = Engine(
     ladders=LADDERS,
     patience=PATIENCE,
     is_echo=is_echo,
+    ordinary_run=ordinary_run,
     configured=server_args.configured,
     releases_of=server_args.releases_of,
     unapplied=lambda server, info, version: tuple(map(str, unapplied(server, info, version))),

@@ -81,7 +81,7 @@ class LogReading:
         """
         Take one complete line (numbered from 1, without its newline) and tell the stages it proves.
         """
-        self.tail.append((number, text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "…"))
+        self.tail.append((number, _clipped(text)))
         if not self._start.alert and self._next is None and not milestones.interesting(text):
             return []
         if self._start.ending:
@@ -110,11 +110,24 @@ class LogReading:
         Take lines that were fed already, many at once, for what they tell of a server that serves.
         """
         self._serving.take(lines, self.begun)
-        figures, accepted = self._start.figures, self._serving.accept_length
-        if self._serving.decode_lines:
-            figures["decode_lines"] = float(self._serving.decode_lines)
-        if accepted is not None:
-            figures["accept_length"] = accepted
+        self._tell_serving()
+
+    @property
+    def attentive(self) -> bool:
+        """
+        Whether the next line has to be fed, whatever it says: it may belong to a traceback.
+        """
+        return self._start.alert or self._next is not None
+
+    def pass_over(self, after: int, text: str) -> None:
+        """
+        Take many whole lines that `ordinary_run` found, in place of feeding them, while not `attentive`;
+        `after` is the number of the line that follows them.
+        """
+        last = text[:-1].rsplit("\n", TAIL)[-TAIL:]
+        self.tail.extend(enumerate(map(_clipped, last), after - len(last)))
+        self._serving.pass_over(after, text)
+        self._tell_serving()
 
     @property
     def serves(self) -> bool:
@@ -180,6 +193,13 @@ class LogReading:
             releases=(self._version,) if self._version else releases_of(self._start.arguments),
         )
 
+    def _tell_serving(self) -> None:
+        figures, accepted = self._start.figures, self._serving.accept_length
+        if self._serving.decode_lines:
+            figures["decode_lines"] = float(self._serving.decode_lines)
+        if accepted is not None:
+            figures["accept_length"] = accepted
+
     def _look_for_another(self, number: int, text: str) -> None:
         """
         Follow what may be another start below the end of this one: one that fails before it has printed
@@ -201,3 +221,7 @@ class LogReading:
         self._start = start or Start(self._version)
         self._serving = Serving()
         self._next = None
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= TEXT_LIMIT else text[:TEXT_LIMIT] + "…"

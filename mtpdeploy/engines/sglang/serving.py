@@ -3,7 +3,7 @@ What a server's lines tell while it serves, and where that falls short of what w
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mtpdeploy.core.lines import Line
 from mtpdeploy.core.proof import USEFUL_ACCEPT_LENGTH
@@ -19,12 +19,36 @@ Decode lines from which they speak of the server and not of one request: each te
 last (decode_log_interval; sglang 0.5.6-0.5.23, server_args.py).
 """
 
+LAST_PART = 1 << 14
+"""Characters at the end of many lines in which an answered request is looked for: about `SAMPLE` lines."""
+
 NOTHING_ACCEPTED = "speculation-accepts-nothing"
 NOT_SPECULATING = "not-speculating"
 
 _DECODES = "] Decode batch"
 _SERVES = re.compile(r'\] (?:Prefill batch|INFO: +\S+ - "(?:POST|GET) \S+ HTTP/[\d.]+" 200)')
 _ACCEPTED = re.compile(r"accept len: (\d+(?:\.\d+)?)")
+_RUN = re.compile(
+    rb"(?:^\[20\d\d-\d\d-\d\d \d\d:\d\d:\d\d[^\[\]\r\n]{0,40}\] "
+    rb'(?:Decode batch|Prefill batch|INFO: +[\d.:a-f]+ - ").{0,4000}\n){8,}',
+    re.MULTILINE,
+)
+
+
+def ordinary_run(piece: bytes, at: int) -> tuple[int, int]:
+    """
+    Where in a piece of whole lines, from `at` on, the next run of lines lies that a serving server prints for
+    ever and that prove nothing else; both are the piece's end where there is none.
+
+    Source: sglang 0.5.6-0.5.23, scheduler_metrics_mixin.py; uvicorn's access lines.
+    """
+    found = _RUN.search(piece, at)
+    if found is None:
+        return len(piece), len(piece)
+    begin, end = found.span()
+    # A record that begins within a line of another process, or a bar, is for the readers of lines.
+    mixed = b"\r" in found[0] or found[0].count(b"[20") != found[0].count(b"\n")
+    return (end, end) if mixed else (begin, end)
 
 
 class Serving:
@@ -68,6 +92,32 @@ class Serving:
             # Of one piece the sample stands for all its decode lines.
             self._accepted += sum(told) / len(told) * len(decodes)
             self._told += len(decodes)
+
+    def pass_over(self, after: int, text: str) -> None:
+        """
+        The next ordinary lines, each with its end; `after` is the number of the line that follows them.
+        """
+        count = text.count(_DECODES)
+        if not count:
+            self.serves = self.serves or _SERVES.search(text, len(text) - LAST_PART) is not None
+            return
+        self.serves = True
+        self.decode_lines += count
+        self.last = after - text.count("\n", text.rindex(_DECODES))
+        told = [float(found) for found in _sampled(text)]
+        if told:
+            self._accepted += sum(told) / len(told) * count
+            self._told += count
+
+
+def _sampled(text: str) -> Iterator[str]:
+    """
+    The accept lengths that decode lines tell at places spread evenly over a text.
+    """
+    for place in range(0, len(text), max(1, len(text) // SAMPLE)):
+        line = text.find(_DECODES, place)
+        if line >= 0 and (found := _ACCEPTED.search(text, line, line + 400)):
+            yield found[1]
 
 
 def shortfalls(arguments: Mapping[str, str], figures: Mapping[str, float]) -> tuple[Shortfall, ...]:
