@@ -108,6 +108,20 @@ def packages(proof: str) -> str | None:
     return None
 
 
+def access(proof: str) -> str | None:
+    """
+    A port that only root may use, and a disk that nobody may write.
+    """
+    if "attempting to bind" in proof:
+        return "Ports below 1024 are root's: choose another port."
+    if "Read-only file system" in proof:
+        return (
+            "What the line names lies on a disk that is mounted read-only: point SGLang elsewhere (HF_HOME, "
+            "TRITON_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR and FLASHINFER_WORKSPACE_BASE move its caches)."
+        )
+    return None
+
+
 def config(proof: str) -> str | None:
     """
     What is read from the model's config.json and is not there.

@@ -27,7 +27,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _RANK = re.compile(r"^\[rank\d+\]:\s?")
 _FRAME = re.compile(r'^\s+File "(?P<file>[^"]+)", line \d+, in (?P<function>.+)$')
 _TYPED = re.compile(r"[A-Za-z_][\w.]*(?::|$| \(in )")
-_MODULE = re.compile(r"/sglang/(?:srt/)?((?:[\w-]+/)*\w+\.py)$")
+_MODULE = re.compile(r".*/sglang/(?:srt/)?((?:[\w-]+/)*\w+\.py)$")
 _BARE = re.compile(r"^[\w.]+(?:Error|Exception)?:?$")
 _RAISED = re.compile(r"^[a-z_A-Z][\w.]*(?:Error|Exception|OutOfResources)(?:: |:?$)")
 _CHAIN = ("During handling of the above exception", "The above exception was the direct cause")
@@ -183,7 +183,7 @@ class Traceback:
             return
         self._function = frame["function"]
         self._code = ""
-        if module := _MODULE.search(frame["file"]):
+        if module := _MODULE.match(frame["file"]):
             self._modules.appendleft(module[1])
         if self._outermost:
             self._outermost = False

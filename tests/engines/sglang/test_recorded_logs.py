@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from mtpdeploy.core.diagnosis import Cause
@@ -53,6 +55,18 @@ class TestRecordedLogs:
         alive = known.get("end") in ("DEAF", "REFUSING")
         assert alive == (reading.fatal is None)
         assert known["line"] in {finding.line for finding in reading.findings}
+
+    @pytest.mark.parametrize("place", ["/sgl-workspace/sglang/python", "/opt/sglang/lib/site-packages"])
+    def test_wherever_it_is_installed(self, name: str, place: str) -> None:
+        """
+        The same log of SGLang in another folder, also one that is called sglang, has the same verdict.
+        """
+        lines, known = recorded.recorded(name)
+        moved = [re.sub(r'(?<=File ")/[^"]*(?=/sglang/)', place, line) for line in lines]
+
+        here, there = (recorded.judged(recorded.read(each), known) for each in (lines, moved))
+
+        assert (here.cause, here.line) == (there.cause, there.line)
 
 
 def test_there_are_enough_of_them() -> None:

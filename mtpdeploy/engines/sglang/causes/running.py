@@ -22,6 +22,22 @@ KNOWLEDGE: dict[Cause, Knowledge] = {
         "Free space on the box: `df -h` tells which disk; /dev/shm counts too, and dead servers leave "
         "files there.",
     ),
+    Cause.FILE_ACCESS: Knowledge(
+        Next.STOP,
+        "Let the server's user read (or write) what the line names, or point SGLang elsewhere: HF_HOME, "
+        "TRITON_CACHE_DIR, TORCHINDUCTOR_CACHE_DIR and FLASHINFER_WORKSPACE_BASE move its caches.",
+        quoted=quotes.access,
+    ),
+    Cause.OPEN_FILES: Knowledge(
+        Next.STOP,
+        "SGLang raises its limit of open files only up to the hard one (`ulimit -Hn`): raise that for its "
+        "user or its container (`docker run --ulimit nofile=65536:65536`).",
+    ),
+    Cause.PROXIED: Knowledge(
+        Next.STOP,
+        "Variables like http_proxy send the server's requests to its own port through a proxy: give it "
+        'no_proxy = "127.0.0.1,localhost,0.0.0.0" in `env`, or unset them.',
+    ),
     Cause.WARMUP_FAILED: Knowledge(
         Next.STOP,
         "Read the lines above the failure. If kernels were still being built, set SGLANG_WARMUP_TIMEOUT "

@@ -41,6 +41,14 @@ EXCEPTIONS: tuple[Signature, ...] = (
         ),
         source="torch",
     ),
+    # heavier than 57: the proxy's page says 403 Forbidden as the hub does
+    Signature(
+        cause=Cause.PROXIED,
+        pattern=r"res=<Response \[(?:403|407|502|504)\]>|ProxyError\(|exceptions\.ProxyError",
+        example="AssertionError: res=<Response [403]>, res.text='<html><title>403 Forbidden</title></html>'",
+        source="sglang 0.5.9 entrypoints/http_server.py; sgl-project/sglang issue 11949; requests",
+        weight=11,
+    ),
     Signature(
         cause=Cause.PEER_ACCESS,
         pattern=r"peer access is not supported|CUDART error:|custom_all_reduce\S* .{0,80}failed",
@@ -50,6 +58,15 @@ EXCEPTIONS: tuple[Signature, ...] = (
 )
 
 RECORDS: tuple[Signature, ...] = (
+    Signature(
+        cause=Cause.FILE_ACCESS,
+        pattern=r"error while attempting to bind on address .{1,200}permission denied",
+        example=(
+            "ERROR:    [Errno 13] error while attempting to bind on address ('0.0.0.0', 80): "
+            "permission denied"
+        ),
+        source="uvicorn",
+    ),
     Signature(
         cause=Cause.PEER_ACCESS,
         pattern=r"Cuda error .{0,200}custom_all_reduce\.cuh:\d+",

@@ -67,6 +67,19 @@ EXCEPTIONS: tuple[Signature, ...] = (
         example="OSError: [Errno 28] No space left on device: '/dev/shm/sgl_shm_mm_1'",
         source="Linux, torch; sgl-project/sglang issue 40723",
     ),
+    Signature(
+        cause=Cause.FILE_ACCESS,
+        pattern=r"\[Errno (?:13|30)\] (?:Permission denied|Read-only file system)",
+        example="PermissionError: [Errno 13] Permission denied: '/root/.triton/cache'",
+        source="Linux",
+        weight=9,
+    ),
+    Signature(
+        cause=Cause.OPEN_FILES,
+        pattern=r"Too many open files",
+        example="zmq.error.ZMQError: Too many open files",
+        source="Linux; sglang 0.5.9 utils/common.py set_ulimit",
+    ),
     # 61
     Signature(
         cause=Cause.DISK_FULL,
