@@ -2,7 +2,7 @@
 Go on where another client stopped: follow what runs, and climb on.
 """
 
-from msgspec import convert, structs
+from msgspec import ValidationError, convert, structs
 
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.launch import AttemptRecord, Original, RunState, run_state
@@ -11,7 +11,7 @@ from mtpdeploy.core.outcome import Ascent
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.order import Options, Order, Tools
 from mtpdeploy.deploy.runs import is_meant, require_runs, unreadable, untold
-from mtpdeploy.deploy.up import ascent_id, begin, read_outcome, read_record, resume
+from mtpdeploy.deploy.up import ascent_id, begin, damaged, read_outcome, read_record, resume
 from mtpdeploy.errors import BoxUnfit
 from mtpdeploy.remote import lock
 
@@ -106,10 +106,15 @@ def as_begun(host: Host, tools: Tools, record: AttemptRecord) -> Order:
 
     Raises:
         ConfigError: its ladder is not configured here.
+        BoxUnfit: the record tells other options than there are.
     """
+    try:
+        options = convert(record.options.get("order", {}), type=Options)
+    except ValidationError as error:
+        raise damaged(record.run, str(error)) from error
     return Order(
         server=record.asked,
         host=host,
         ladder=tools.ladder(str(record.options.get("ladder", record.asked.ladder))),
-        options=convert(record.options.get("order", {}), type=Options),
+        options=options,
     )

@@ -18,6 +18,7 @@ from typing import Self
 from msgspec import DecodeError, Struct, json, structs
 
 from mtpdeploy.core.events import TRANSIENT, AnyEvent
+from mtpdeploy.core.foreign import is_plain_name
 from mtpdeploy.core.launch import OUTCOME_FILE, STACKS_FILE, AttemptRecord
 from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.outcome import Ascent, Outcome
@@ -100,7 +101,7 @@ class Journal:
     """
 
     def __init__(self, state: Path, ascent: str) -> None:
-        self.folder = state / "ascents" / ascent
+        self.folder = state / "ascents" / _plain(ascent)
         with _writing(self.folder):
             self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
 
@@ -125,7 +126,7 @@ class Journal:
         """
         The folder of one run's files.
         """
-        folder = self.folder / run
+        folder = self.folder / _plain(run)
         with _writing(folder):
             folder.mkdir(mode=0o700, exist_ok=True)
         return folder
@@ -134,7 +135,7 @@ class Journal:
         """
         Where the copy of an attempt's log grows, byte for byte.
         """
-        return self.run_folder(record.run) / record.log
+        return self.run_folder(record.run) / _plain(record.log)
 
     def attempt(self, record: AttemptRecord, files: dict[str, str]) -> None:
         """
@@ -269,6 +270,15 @@ def history(
             told(f"an ascent in the journal cannot be read: {path}: {why}")
             continue
         yield Past(ascent, folder)
+
+
+def _plain(name: str) -> str:
+    """
+    A name that leads to nothing but a place in the journal, whoever chose it.
+    """
+    if not is_plain_name(name):
+        raise ConfigError(f"not a name in the journal: {name[:80]!r}", hint="a record on the box is damaged")
+    return name
 
 
 @contextlib.contextmanager

@@ -5,11 +5,13 @@ The story: look, take the lease, clear, climb, hand over.
 import secrets
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 
-from msgspec import convert, json, structs
+from msgspec import ValidationError, convert, structs
 
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.events import AnyEvent
+from mtpdeploy.core.foreign import decoded, is_plain_name
 from mtpdeploy.core.launch import UNSAFE, AttemptRecord, RunState, run_state, stamp
 from mtpdeploy.core.machine import Facts, RunRecord
 from mtpdeploy.core.outcome import Ascent, Outcome
@@ -17,9 +19,12 @@ from mtpdeploy.deploy.climb import Climb
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.journal import Journal
 from mtpdeploy.deploy.order import Order, Tools
+from mtpdeploy.errors import BoxUnfit
 from mtpdeploy.remote import lock
 from mtpdeploy.remote.facts import unfit
 from mtpdeploy.remote.fitness import require_mtp
+
+ANEW = "`mtpdeploy down` ends that run, `mtpdeploy up --force` starts anew"
 
 
 def bring_up(order: Order, tools: Tools) -> Ascent:
@@ -101,7 +106,7 @@ def resume(
         id=record.ascent,
         host=order.host.name,
         asked=record.asked,
-        outcomes=tuple(convert(outcome, type=Outcome) for outcome in record.before),
+        outcomes=earlier(record),
         already_running=done is not None and done.end is End.READY,
         compares=record.compares,
     )
@@ -110,6 +115,29 @@ def resume(
         climb.ascent = structs.replace(ascent, outcomes=(*ascent.outcomes, done))
         return climb.from_outcome()
     return climb.from_running(record, done)
+
+
+def earlier(record: AttemptRecord) -> tuple[Outcome, ...]:
+    """
+    The outcomes of the attempts before one, as its record tells them.
+
+    Raises:
+        BoxUnfit: they are none.
+    """
+    try:
+        outcomes = tuple(convert(outcome, type=Outcome) for outcome in record.before)
+    except ValidationError as error:
+        raise damaged(record.run, str(error)) from error
+    if not all(map(is_named_plainly, outcomes)):
+        raise damaged(record.run, "an earlier attempt names a path in the place of a run")
+    return outcomes
+
+
+def damaged(run: str, why: str) -> BoxUnfit:
+    """
+    The error of a record that is of no use.
+    """
+    return BoxUnfit(f"the record of run `{run}` is damaged: {why}", hint=ANEW)
 
 
 def begin(order: Order, tools: Tools, facts: Facts, lease: lock.Lease, ascent: Ascent) -> Climb:
@@ -128,12 +156,16 @@ def begin(order: Order, tools: Tools, facts: Facts, lease: lock.Lease, ascent: A
 
 def read_record(run: RunRecord) -> AttemptRecord | None:
     """
-    A run's attempt.json, or None where it cannot be read.
+    A run's attempt.json, or None where it cannot be read or names paths.
+
+    Whoever can write there chose the names in it, and ours become files of the journal here.
     """
     try:
-        return json.decode(run.attempt.encode(), type=AttemptRecord)
+        record = decoded(run.attempt, AttemptRecord)
     except ValueError:
         return None
+    names = (record.ascent, record.run, record.log)
+    return record if all(map(is_plain_name, names)) else None
 
 
 def read_outcome(run: RunRecord) -> Outcome | None:
@@ -143,9 +175,17 @@ def read_outcome(run: RunRecord) -> Outcome | None:
     if run.outcome is None:
         return None
     try:
-        return json.decode(run.outcome.encode(), type=Outcome)
+        outcome = decoded(run.outcome, Outcome)
     except ValueError:
         return None
+    return outcome if is_named_plainly(outcome) else None
+
+
+def is_named_plainly(outcome: Outcome) -> bool:
+    """
+    Whether the names of an outcome lead nowhere out of the journal.
+    """
+    return is_plain_name(outcome.run) and is_plain_name(PurePosixPath(outcome.log).name)
 
 
 def ascent_id(now: float, order: Order) -> str:

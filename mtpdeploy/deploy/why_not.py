@@ -5,9 +5,10 @@ Why a server that was asked to speculate does not: by evidence where there is so
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import DecodeError, Struct, ValidationError, convert, json
+from msgspec import Struct
 
 from mtpdeploy import onbox
+from mtpdeploy.core.foreign import decoded
 from mtpdeploy.core.machine import ModelFacts
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.engines.sglang.counts import ALGORITHM
@@ -60,10 +61,10 @@ def gather(box: Box, server: ServerSpec, env: Mapping[str, str], log: str, pytho
                 out += piece
         finally:
             stream.close()
-        return convert(json.decode(out), type=Evidence)
+        return decoded(out, Evidence)
     except ConnectionLost:
         raise
-    except (BoxUnreachable, DecodeError, ValidationError):
+    except (BoxUnreachable, ValueError):
         return Evidence()
 
 
@@ -138,8 +139,8 @@ def _config(model: ModelFacts | None) -> dict[str, Any]:
     The part of a config.json that describes the language model; empty where it cannot be read.
     """
     try:
-        config = json.decode((model.config if model else None) or "{}")
-    except DecodeError:
+        config = decoded((model.config if model else None) or "{}")
+    except ValueError:
         return {}
     if not isinstance(config, dict):
         return {}

@@ -40,6 +40,12 @@ CONTROL = f"exec sh -c '{_LOOP}' mtpdeploy '{_RUNNER}'"
 SINGLE = f"exec sh -c '{_RUNNER}' mtpdeploy"
 """The command of a channel that runs the one script it is sent before end of file."""
 
+NOISE_LIMIT = 1 << 20
+"""Bytes that are searched for the first frame at a time; what came before them is forgotten."""
+
+STATUS_LIMIT = 16
+"""Bytes in which an exit status and its line end must have come."""
+
 NO_SHELL_LIMIT = 4096
 """Bytes of foreign text kept for the message when no frame comes; a screenful of banner."""
 
@@ -101,6 +107,7 @@ class Frame:
         if not self.begun:
             before, found, rest = self._held.partition(self._begin)
             if not found:
+                self._held = before[-NOISE_LIMIT:]
                 return b""
             self.begun, self.noise, self._held = True, before, rest
         at = self._held.find(self._end)
@@ -119,9 +126,12 @@ class Frame:
 
     def _finish(self, at: int) -> bytes:
         output, tail = self._held[:at], self._held[at:]
-        status = re.match(rb"(\d+)\n", tail[len(self._end) :])
+        told = tail[len(self._end) :]
+        status = re.match(rb"(\d{1,9})\n", told)
         if status:
             self.status, tail = int(status[1]), b""
+        elif len(told) > STATUS_LIMIT:
+            output, tail = output + self._end, told
         self._held = tail
         return output
 

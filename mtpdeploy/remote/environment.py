@@ -4,11 +4,10 @@ Asking a box whether a run's server has the environment that it was to be given.
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec import Struct
 
 from mtpdeploy.remote.box import Box
-from mtpdeploy.remote.run import Run, ask
+from mtpdeploy.remote.run import Run, ask, understood
 
 
 class Environment(Struct, frozen=True):
@@ -40,4 +39,4 @@ def compare_environment(
         "variables": dict(variables),
         "secrets": list(secrets),
     }
-    return msgspec.convert(ask(box, "environment", request, run.python), Environment)
+    return understood(box, "environment", ask(box, "environment", request, run.python), Environment)

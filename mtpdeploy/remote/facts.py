@@ -3,15 +3,15 @@ What a box tells about itself: asked in one round trip, parsed into `Facts`.
 """
 
 import time
-import zlib
 from base64 import b64decode
 from collections.abc import Collection, Mapping
 from secrets import token_hex
 from typing import Any
 
-from msgspec import DecodeError, ValidationError, convert, json
+from msgspec import ValidationError, convert
 
 from mtpdeploy import onbox
+from mtpdeploy.core.foreign import decoded, unpacked
 from mtpdeploy.core.launch import SECRETS_FILE, shell_path
 from mtpdeploy.core.machine import (
     Facts,
@@ -36,6 +36,9 @@ NVIDIA_SMI_LIMIT = 8.0
 
 LIMIT = 40.0
 """Seconds for the whole survey: nvidia-smi and the interpreters have limits of their own within it."""
+
+LONGEST_SURVEY = 64 << 20
+"""Bytes of an unpacked answer: fifty runs with their records have less than one hundredth."""
 
 NEWEST_RUNS = 50
 """Run directories that are read; older ones are history that the client's journal keeps."""
@@ -122,7 +125,13 @@ def survey(
     result = box.run(script(request), limit=LIMIT)
     received = time.time()
     noise = result.err.decode("utf-8", "replace")[-2000:]
-    return parse(read(result.out, host.name, noise), sent=sent, received=received, noise=noise)
+    answer = read(result.out, host.name, noise)
+    try:
+        return parse(answer, sent=sent, received=received, noise=noise)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise CommandFailed(
+            f"the survey of `{host.name}` tells something else than was asked: {error!r:.300}", hint=NO_ANSWER
+        ) from error
 
 
 def script(request: Mapping[str, Any]) -> str:
@@ -169,10 +178,10 @@ def read(out: bytes, host: str, noise: str = "") -> dict[str, Any]:
 
 def _document(line: bytes, host: str) -> dict[str, Any]:
     try:
-        answer: dict[str, Any] = json.decode(line)
+        answer = decoded(line, dict[str, Any])
         if "zlib" in answer:
-            answer = json.decode(zlib.decompress(b64decode(answer["zlib"])))
-    except (DecodeError, zlib.error, ValueError) as error:
+            answer = decoded(unpacked(b64decode(str(answer["zlib"])), LONGEST_SURVEY), dict[str, Any])
+    except ValueError as error:
         raise CommandFailed(f"the survey of `{host}` cannot be read: {error}", hint=NO_ANSWER) from error
     return answer
 

@@ -5,8 +5,7 @@ Whether a box can hold a server at all: each question a pure function of its fac
 import re
 from collections.abc import Collection
 
-from msgspec import DecodeError, json
-
+from mtpdeploy.core.foreign import decoded
 from mtpdeploy.core.machine import Facts, Host
 from mtpdeploy.core.server import ServerSpec
 from mtpdeploy.core.units import MIB, gib
@@ -156,8 +155,8 @@ def _no_config(text: str) -> str:
     if text.startswith("\ufeff"):
         return "it begins with a byte order mark, which Transformers does not read"
     try:
-        config = json.decode(text)
-    except (DecodeError, UnicodeError, RecursionError) as error:
+        config = decoded(text)
+    except ValueError as error:
         return f"it is no JSON: {error}"
     if not isinstance(config, dict):
         return "it is no JSON object"

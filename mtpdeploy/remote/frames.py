@@ -5,9 +5,9 @@ The frames of the reader on the box (`onbox/follow.py`), and what a follower mak
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 
+from mtpdeploy.core.foreign import decoded
 from mtpdeploy.core.patience import Activity
 from mtpdeploy.errors import ConnectionLost
 
@@ -201,8 +201,8 @@ class Frames:
                 self._offset, self._left = (int(word) for word in rest.split(b" "))
                 return None
             if kind in KINDS:
-                return Note(kind.decode(), msgspec.json.decode(rest, type=dict[str, Any]))
-        except (ValueError, msgspec.DecodeError):
+                return Note(kind.decode(), decoded(rest, dict[str, Any]))
+        except ValueError:
             pass
         raise NoFrames(f"something else speaks between the reader's frames: {shown(header)}")
 

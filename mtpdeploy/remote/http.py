@@ -6,12 +6,13 @@ Where the box's sshd forwards no ports, the request is made by a small program o
 
 import http.client
 import socket
-from base64 import b64decode
+import time
 from typing import Any
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct, json
 
 from mtpdeploy import onbox
+from mtpdeploy.core.foreign import Foreign, decoded
 from mtpdeploy.remote.box import Box, ForwardingForbiddenError
 
 PYTHON = "python3"
@@ -19,6 +20,10 @@ PYTHON = "python3"
 
 START_TIMEOUT = 15.0
 """Seconds beside the request's own for a program on the box to start on a busy machine."""
+
+
+LONGEST_BODY = 64 << 20
+"""Bytes of an answer that are read: a thousand times what /metrics or a long generation has."""
 
 
 class Reply(Struct, frozen=True):
@@ -35,8 +40,8 @@ class Reply(Struct, frozen=True):
         The decoded body, or None where it is no JSON.
         """
         try:
-            return json.decode(self.body)
-        except DecodeError:
+            return decoded(self.body)
+        except Foreign:
             return None
 
 
@@ -85,7 +90,7 @@ def _ask(box: Box, request: Request, python: str) -> Reply:
     try:
         connection.request(request.method, request.path, request.body, headers)
         response = connection.getresponse()
-        return Reply(response.status, response.read())
+        return Reply(response.status, _body(response, time.monotonic() + request.timeout))
     except TimeoutError:
         return Reply(0, problem=_too_late(request))
     except (OSError, EOFError, http.client.HTTPException) as error:
@@ -95,6 +100,26 @@ def _ask(box: Box, request: Request, python: str) -> Reply:
         _close(channel)
 
 
+def _body(response: http.client.HTTPResponse, end: float) -> bytes:
+    """
+    The whole body, unless it is more than anything a server has to tell, or drips without end.
+
+    Raises:
+        TimeoutError: it is not there at `end`, a monotonic time.
+        HTTPException: it is longer than `LONGEST_BODY`.
+    """
+    body = bytearray()
+    while piece := response.read1(1 << 16):
+        body += piece
+        if len(body) > LONGEST_BODY:
+            raise http.client.HTTPException(f"more than {LONGEST_BODY} bytes")
+        if time.monotonic() > end:
+            raise TimeoutError
+    if response.length:
+        raise http.client.IncompleteRead(bytes(body), response.length)
+    return bytes(body)
+
+
 def _ask_there(box: Box, request: Request, python: str) -> Reply:
     """
     Have a program on the box ask, on a session of its own, so that several can ask at once.
@@ -102,19 +127,21 @@ def _ask_there(box: Box, request: Request, python: str) -> Reply:
     fields = {"port": request.port, "method": request.method, "path": request.path}
     text = onbox.script("ask", {**fields, "body": request.body, "timeout": request.timeout}, python)
     stream = box.stream(text)
-    out = b""
+    out = bytearray()
+    end = time.monotonic() + request.timeout + START_TIMEOUT
     try:
-        while piece := stream.read(request.timeout + START_TIMEOUT):
+        while piece := stream.read(max(0.0, end - time.monotonic())):
             out += piece
+            if len(out) > 2 * LONGEST_BODY:
+                return Reply(0, problem=f"more than {2 * LONGEST_BODY} bytes in answer to {request.path}")
     finally:
         stream.close()
     if piece is None:
         return Reply(0, problem=_too_late(request))
     try:
-        answer = json.decode(out, type=dict[str, Any])
-        return Reply(answer["status"], b64decode(answer["body"]), answer["problem"])
-    except (DecodeError, KeyError):
-        return Reply(0, problem=f"`{python}` on the box did not make the request: {out[-200:]!r}")
+        return decoded(out, Reply)  # msgspec takes bytes as base64, which is what `ask` writes
+    except Foreign:
+        return Reply(0, problem=f"`{python}` on the box did not make the request: {bytes(out[-200:])!r}")
 
 
 def _too_late(request: Request) -> str:

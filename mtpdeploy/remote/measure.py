@@ -8,9 +8,10 @@ server's own times are all there is then.
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import DecodeError, Struct, ValidationError, convert, json
+from msgspec import Struct, convert, json
 
 from mtpdeploy import onbox
+from mtpdeploy.core.foreign import decoded
 from mtpdeploy.errors import BoxUnreachable, ConnectionLost
 from mtpdeploy.remote import http
 from mtpdeploy.remote.box import Box
@@ -72,13 +73,13 @@ def measure(
     except BoxUnreachable:
         return _one_by_one(box, waves, port=port, python=python, timeout=timeout)
     try:
-        answer = json.decode(out, type=dict[str, Any])
+        answer = decoded(out, dict[str, Any])
         told = tuple(tuple(convert(one, type=Answer) for one in wave) for wave in answer["waves"])
         power = answer["power"]
         samples = tuple(
             Sample(s["begun"], s["ended"], read_power(power["fields"], s["text"])) for s in power["samples"]
         )
-    except (DecodeError, ValidationError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return _one_by_one(box, waves, port=port, python=python, timeout=timeout)
     return Measured(told, samples, power["problem"])
 

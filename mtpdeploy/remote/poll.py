@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mtpdeploy.clock import Clock
+from mtpdeploy.core.foreign import decoded
 from mtpdeploy.core.launch import shell_path
 from mtpdeploy.errors import ConnectionLost
 from mtpdeploy.remote import frames, retry
@@ -182,7 +183,7 @@ def _record(end: bytes) -> dict[str, Any]:
     The exit record; one that cannot be read still tells that the run has ended.
     """
     try:
-        content = json.loads(end)
+        content = decoded(end)
     except ValueError:
         return {"status": None, "damaged": frames.shown(end)}
     return content if isinstance(content, dict) else {"status": content}

@@ -2,19 +2,20 @@
 A run directory on a box, as the client handles it: made and started, read, concluded, stopped.
 """
 
-import base64
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from mtpdeploy.core.foreign import decoded
 from mtpdeploy.core.launch import OUTCOME_FILE, SCRIPT_FILE, STACKS_FILE
 from mtpdeploy.core.machine import ProcessId
 from mtpdeploy.errors import BoxLocked, BoxUnfit, CommandFailed, MtpDeployError
 from mtpdeploy.onbox import script
 from mtpdeploy.remote.box import Box, Result
+
+T = TypeVar("T")
 
 LAUNCH_LIMIT = 60.0
 """Seconds for an answer: another launch's lock (30, onbox/launch.py), the first act (20), the way."""
@@ -142,7 +143,7 @@ class Run(Struct, frozen=True):
             "lock_note": note,
         }
         answer = ask(box, "launch", request, self.python, limit=LAUNCH_LIMIT)
-        return msgspec.convert(answer, Launched)
+        return understood(box, "launch", answer, Launched)
 
 
 def stop(
@@ -181,7 +182,7 @@ def stop(
         "note": note,
     }
     limit = grace + kill_wait + wait + LAUNCH_LIMIT
-    return msgspec.convert(ask(box, "stop", request, python, limit=limit), Stopped)
+    return understood(box, "stop", ask(box, "stop", request, python, limit=limit), Stopped)
 
 
 def take_stacks(box: Box, run: Run) -> Stacks | None:
@@ -195,7 +196,7 @@ def take_stacks(box: Box, run: Run) -> Stacks | None:
     """
     request = {"run_dir": run.directory, "python": run.python, "file": STACKS_FILE}
     answer = ask(box, "stacks", request, run.python, limit=LAUNCH_LIMIT)
-    return msgspec.convert(answer, Stacks) if answer["text"] else None
+    return understood(box, "stacks", answer, Stacks) if answer.get("text") else None
 
 
 def write_outcome(box: Box, run: Run, text: str) -> None:
@@ -221,8 +222,8 @@ def read_file(box: Box, run: Run, name: str, offset: int = 0, limit: int = PIECE
         ConnectionLost: the line to the box broke.
     """
     request = {"path": f"{run.directory}/{name}", "offset": offset, "limit": limit}
-    answer = ask(box, "files", request, run.python)
-    return Piece(base64.b64decode(answer["data"]), answer["size"])
+    piece = understood(box, "files", ask(box, "files", request, run.python), Piece)
+    return Piece(piece.data[:limit], piece.size)
 
 
 def ask(
@@ -246,12 +247,27 @@ def ask(
     return answer
 
 
+def understood(box: Box, name: str, answer: Mapping[str, Any], kind: type[T]) -> T:
+    """
+    The answer of a program of `onbox` as what it should be; bytes come as base64.
+
+    Raises:
+        CommandFailed: it is something else.
+    """
+    try:
+        return msgspec.convert(answer, kind)
+    except (msgspec.ValidationError, OverflowError) as error:
+        raise CommandFailed(
+            f"`{name}` on {box.host.name} answered something else: {error}", hint=REPORT
+        ) from error
+
+
 def _answer(result: Result) -> dict[str, Any] | None:
     lines = result.text.strip().splitlines()
     if result.status != 0 or not lines:
         return None
     try:
-        answer = json.loads(lines[-1])
+        answer = decoded(lines[-1])
     except ValueError:
         return None
     return answer if isinstance(answer, dict) else None

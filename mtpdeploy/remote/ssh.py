@@ -28,6 +28,9 @@ Round trips until a new channel takes a script: one opens it, and sshd lets inpu
 is started (its session channels begin with a window of 0; measured, 313 ms to the first answer at 100 ms).
 """
 
+LONGEST_ANSWER = 64 << 20
+"""Bytes of an answer: a survey of fifty runs has one hundredth. Logs come by streams."""
+
 LOOK_EVERY = 1.0
 """Seconds between two looks whether a silent line is still alive."""
 
@@ -169,7 +172,7 @@ class SshBox:
         """
         Take the answer as it comes, and ask for signs of life while nothing does.
         """
-        heard = time.monotonic()
+        heard, size = time.monotonic(), 0
         while (result := answer.result) is None:
             now = time.monotonic()
             if now >= deadline:
@@ -183,6 +186,12 @@ class SshBox:
             out, err = got
             if not out and not err:
                 raise self._broken_off(shell, answer)
+            size += len(out) + len(err)
+            if size > LONGEST_ANSWER:
+                raise BoxUnreachable(
+                    f"{self._label} answers without end: more than {LONGEST_ANSWER} bytes",
+                    hint="what prints there? `ssh` to it and look at the account's start-up files",
+                )
             fresh = answer.feed_output(out)
             answer.feed_errors(err)
             if fresh and on_output is not None:
