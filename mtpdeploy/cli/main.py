@@ -193,6 +193,7 @@ def _bug(error: Exception) -> MtpDeployError:
     The error that tells of a bug, its traceback kept in a file.
     """
     from mtpdeploy.deploy.journal import state_directory  # noqa: PLC0415 - only for a bug
+    from mtpdeploy.deploy.redaction import Redactor  # noqa: PLC0415
 
     moment = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
     try:
@@ -200,11 +201,12 @@ def _bug(error: Exception) -> MtpDeployError:
         # Values of variables and of answers may be in it.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write("".join(traceback.format_exception(error)))
+            file.write(Redactor().text("".join(traceback.format_exception(error))))
         where = f"the traceback is in {path}"
     except (OSError, ConfigError):
         traceback.print_exception(error)
         where = "the traceback is above"
     return MtpDeployError(
-        f"a bug in mtpdeploy: {type(error).__name__}: {error}", hint=f"{where}; please report it"
+        Redactor().text(f"a bug in mtpdeploy: {type(error).__name__}: {error}"),
+        hint=f"{where}; please report it",
     )

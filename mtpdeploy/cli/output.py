@@ -48,15 +48,44 @@ def print_json(document: Any) -> None:
     """
     One document, indented, on stdout.
     """
-    click.echo(json.format(json.encode(document), indent=2).decode())
+    click.echo(_escaped(json.format(json.encode(document), indent=2).decode()))
 
 
 def print_json_line(document: Any) -> None:
     """
     One document in one line on stdout, flushed at once.
     """
-    sys.stdout.write(json.encode(document).decode() + "\n")
+    sys.stdout.write(_escaped(json.encode(document).decode()) + "\n")
     sys.stdout.flush()
+
+
+def print_verbatim(text: str) -> None:
+    """
+    A text that another program is to have as it is; a terminal is shown it without what it would obey.
+    """
+    from mtpdeploy.cli.streams import Screen  # noqa: PLC0415 - only where it is needed
+
+    if isinstance(sys.stdout, Screen):
+        sys.stdout.verbatim(text)
+    else:
+        sys.stdout.write(text)
+
+
+def _escaped(text: str) -> str:
+    """
+    JSON of the same meaning, in which nothing is left that a terminal obeys.
+    """
+    from mtpdeploy.core.lines import OBEYED  # noqa: PLC0415 - only where it is needed
+
+    return OBEYED.sub(lambda m: "".join(f"\\u{unit:04x}" for unit in _units(m[0])), text)
+
+
+def _units(character: str) -> "tuple[int, ...]":
+    """
+    The units of UTF-16 that JSON escapes a character by (RFC 8259, section 7).
+    """
+    coded = character.encode("utf-16-be", "surrogatepass")
+    return tuple(int.from_bytes(coded[at : at + 2], "big") for at in range(0, len(coded), 2))
 
 
 def print_answer(answer: Answer) -> int:

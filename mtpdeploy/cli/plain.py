@@ -2,6 +2,7 @@
 A line per event: for logs, pipes and terminals alike.
 """
 
+import re
 import sys
 from threading import Lock
 from typing import TextIO
@@ -13,6 +14,7 @@ from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End
 from mtpdeploy.core.lines import terminal_view
 from mtpdeploy.core.units import counted
+from mtpdeploy.deploy.redaction import Redactor
 
 COLOURS = {
     events.AttemptBegun: "cyan",
@@ -32,6 +34,13 @@ SHOWN_AT_ONCE = 400
 Lines of one burst that are shown. A start prints about 100 in all, a traceback 60 (real logs of 0.5.12 and
 0.5.23); a log that floods would otherwise be read as slowly as a terminal scrolls.
 """
+
+
+_REDACTOR = Redactor()
+_TELLING = re.compile(
+    r"(?i)key|token|pass|secret|credential|bearer|basic|eyJ|@|hf_|sk-|gh[po]_|glpat|xox|AKIA|github_pat"
+)
+"""What a line with a secret has in it (`Redactor`): looked for first, since most have not."""
 
 
 class Plain:
@@ -80,7 +89,8 @@ class Plain:
 
 def shorten_line(line: str) -> str:
     """
-    A log line as it is shown: not too long.
+    A log line as it is shown: not too long, and without secrets (SGLang prints its `api_key`).
     """
     shown = terminal_view(line)
+    shown = _REDACTOR.text(shown) if _TELLING.search(shown) else shown
     return shown if len(shown) <= LINE_WIDTH else shown[: LINE_WIDTH - 1] + "…"

@@ -6,9 +6,10 @@ import queue
 import shutil
 import sys
 from collections.abc import Iterator
-from io import BufferedReader
+from contextlib import contextmanager
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import click
 
@@ -17,12 +18,14 @@ from mtpdeploy.cli.opening import open_tools
 from mtpdeploy.cli.options import Asked
 from mtpdeploy.cli.plain import Plain
 from mtpdeploy.core.launch import AttemptRecord
+from mtpdeploy.core.lines import Lines, terminal_view
 from mtpdeploy.core.machine import Facts, RunRecord
 from mtpdeploy.deploy.aftermath import told_later
 from mtpdeploy.deploy.attach import newest
 from mtpdeploy.deploy.ground import look
 from mtpdeploy.deploy.journal import history, state_directory
 from mtpdeploy.deploy.order import Tools
+from mtpdeploy.deploy.redaction import Redactor
 from mtpdeploy.deploy.up import read_outcome, read_record
 from mtpdeploy.errors import ConfigError
 from mtpdeploy.remote.follow import QUEUE_EVENTS, Follower, LogSource, reader_on
@@ -50,8 +53,8 @@ def print_local(asked: Asked, attempt: int | None) -> int:
                     f"the copy cannot be read: {error.strerror}: {path}",
                     hint="without `--local` the box is asked",
                 ) from error
-            with file:
-                _copy_out(file, sys.stdout.buffer)
+            with file, _printed() as out:
+                _copy_out(file, out)
             return 0
     raise ConfigError("no such log is kept here", hint="without `--local` the box is asked")
 
@@ -67,10 +70,50 @@ def print_remote(asked: Asked, attempt: int | None, *, follow: bool) -> int:
         facts = look(tools, None)
         run, record = _choose(facts, asked.server, attempt)
         try:
-            _write_log(sys.stdout.buffer, tools, facts, run, record, follow=follow)
+            with _printed() as out:
+                _write_log(out, tools, facts, run, record, follow=follow)
         except KeyboardInterrupt:
             click.echo("stopped following; the server goes on", err=True)
     return 0
+
+
+class OnTerminal(RawIOBase):
+    """
+    A log on a terminal: line by line, without what a terminal obeys and without secrets.
+    """
+
+    def __init__(self) -> None:
+        self._lines = Lines()
+        self._redactor = Redactor()
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+        """
+        Show the lines that `data` completes.
+        """
+        for line in self._lines.feed(bytes(data)):
+            click.echo(self._redactor.text(terminal_view(line.text)))
+        return len(data)
+
+    def close(self) -> None:
+        """
+        Show the last line, if it has no end.
+        """
+        if not self.closed:
+            for line in self._lines.finish():
+                click.echo(self._redactor.text(terminal_view(line.text)))
+        super().close()
+
+
+@contextmanager
+def _printed() -> Iterator[IO[bytes]]:
+    """
+    Where a log is printed: byte for byte, unless that is a terminal.
+    """
+    if not sys.stdout.isatty():
+        yield sys.stdout.buffer
+        return
+    with OnTerminal() as out:
+        yield cast("IO[bytes]", out)
 
 
 def save_remote(

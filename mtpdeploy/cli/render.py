@@ -29,6 +29,7 @@ def command(version: str | None, python: str, **asked: Any) -> int:
     """
     from mtpdeploy.cli.choose import order_from  # noqa: PLC0415 - imports of the work itself
     from mtpdeploy.cli.opening import own_templates  # noqa: PLC0415
+    from mtpdeploy.cli.output import print_verbatim  # noqa: PLC0415
     from mtpdeploy.deploy.order import Options  # noqa: PLC0415
     from mtpdeploy.deploy.rehearsal import script_for  # noqa: PLC0415
     from mtpdeploy.engines.sglang import SGLANG  # noqa: PLC0415
@@ -51,5 +52,5 @@ def command(version: str | None, python: str, **asked: Any) -> int:
     )
     for note in SGLANG.command(order.server, python, version or str(NEWEST)).notes:
         click.echo(note, err=True)
-    click.echo(script, nl=False)
+    print_verbatim(script)
     return 0

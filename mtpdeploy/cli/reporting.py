@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from mtpdeploy.cli.heading import exit_of, is_simulated
-from mtpdeploy.cli.output import Answer
+from mtpdeploy.cli.output import Answer, print_verbatim
 from mtpdeploy.cli.page import page_of
 from mtpdeploy.deploy.bundle import bundle
 from mtpdeploy.deploy.dossier import Dossier, read_dossier
@@ -63,7 +63,7 @@ def write_report(wanted: Wanted, *, as_json: bool) -> int | Answer:
         names = [name.decode("utf-8", "replace") for name in written]
         return Answer({"written": names, "finished": dossier.finished, **told})
     if wanted.output == "-":
-        click.echo(page, nl=False)
+        print_verbatim(page)
     for name in written:
         click.echo(name, err=wanted.output == "-")
     return 0

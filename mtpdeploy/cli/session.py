@@ -13,7 +13,7 @@ from mtpdeploy.cli.choose import host_from, order_from
 from mtpdeploy.cli.documents import ascent_document, exit_status, rehearsal_document
 from mtpdeploy.cli.opening import open_tools
 from mtpdeploy.cli.options import Asked
-from mtpdeploy.cli.output import Answer, print_error, print_json_line
+from mtpdeploy.cli.output import Answer, print_error, print_json_line, print_verbatim
 from mtpdeploy.cli.plain import Plain
 from mtpdeploy.core import events
 from mtpdeploy.core.diagnosis import End
@@ -81,7 +81,7 @@ def _show(plan: Rehearsal, ladder: Ladder) -> None:
     """
     What `up` would do, as a script with comments.
     """
-    click.echo(plan.script)
+    print_verbatim(plan.script + "\n")
     if plan.foreseen is not None:
         for line in words.planned_lines(plan.foreseen.forecast, plan.foreseen.passed):
             click.echo(f"# {line}")

@@ -3,9 +3,11 @@ Standard output and error whose own faults are told as such.
 """
 
 import io
+import re
 import sys
 from typing import TextIO
 
+from mtpdeploy.core.lines import CONTROL, terminal_view
 from mtpdeploy.errors import CommandFailed
 
 
@@ -43,6 +45,42 @@ class OwnOutput(io.FileIO):
             ) from error
 
 
+COLOUR = re.compile(r"(\x1b\[(?:0|1|3[1-6]|90)m)")
+"""The commands to a terminal that we print ourselves."""
+
+
+class Screen(io.TextIOWrapper):
+    """
+    Text of ours, with whatever others put into it: nothing that a terminal obeys goes through, our colours
+    apart.
+    """
+
+    def write(self, text: str, /) -> int:
+        """
+        Write what may be shown of a text; its whole length, as if all of it were.
+        """
+        super().write(shown(text))
+        return len(text)
+
+    def verbatim(self, text: str) -> None:
+        """
+        Write a text as it is, unless it goes to a terminal.
+        """
+        super().write(shown(text) if self.isatty() else text)
+
+
+def shown(text: str) -> str:
+    """
+    A text as a terminal may be given it: in lines, with our colours.
+    """
+    if CONTROL.search(text) is None:
+        return text
+    parts = COLOUR.split(text)
+    return "".join(
+        part if odd % 2 else "\n".join(map(terminal_view, part.split("\n"))) for odd, part in enumerate(parts)
+    )
+
+
 def own_streams() -> None:
     """
     Have everything that we print go through streams of our own.
@@ -55,7 +93,7 @@ def own_streams() -> None:
 
 def _over(stream: TextIO, called: str) -> TextIO:
     stream.flush()
-    return io.TextIOWrapper(
+    return Screen(
         io.BufferedWriter(OwnOutput(stream.fileno(), called)),  # type: ignore[type-var]
         encoding=stream.encoding,
         errors=stream.errors,

@@ -13,14 +13,23 @@ Bytes of one line that are kept for display and matching; the rest is counted on
 all of them. Source: ssh-faults, A7 fault 89.
 """
 
+OBEYED = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u206f"
+    r"\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""
+Characters that a terminal obeys, that turn the direction of text or hide it, and what is none. Tabs and line
+feeds apart.
+"""
+
 CONTROL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
     r"|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # titles, links, clipboard: up to their end
     r"|\x9b[0-?]*[ -/]*[@-~]"
     r"|\x1b[ -/]*[0-~]?"
-    r"|[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+    rf"|\n|{OBEYED.pattern}"
 )
-"""What a terminal obeys instead of showing it (ECMA-48), and what turns the direction of text."""
+"""What a terminal obeys instead of showing it (ECMA-48), and the characters of `OBEYED`."""
 
 
 class Line(Struct, frozen=True):
